@@ -11,8 +11,8 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 SOURCE = str(Path(__file__).parents[1] / "src")
@@ -72,7 +72,7 @@ def as_an_ordinary_user(world: World, code: str, groups: tuple[int, ...] = ()) -
         from takeback.adapters.file import changes, kernel
         from takeback.adapters.file.adapter import FileAdapter
         from takeback.adapters.file.paths import scratch
-        from takeback.storage.memory import MemoryBlobs
+        from tests.memory import MemoryBlobs
         from takeback.testing.adapter_suite import Desk, settle, undo_of
         from takeback.model.plan import OnConflict
         from takeback.errors import *

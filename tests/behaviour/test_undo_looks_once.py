@@ -1,10 +1,11 @@
 """How often an undo asks the world and the journal: counted, not timed."""
 
 import os
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_an_undone_file_asks_the_journal_a_few_times(scene: Scene, counts: Count
     scene.tb.undo(scene.write("b.txt", "first of this process"))
     effect = scene.write("a.txt", "new")
     statements: list[str] = []
-    connection: Any = scene.tb.store.database._connection  # pyright: ignore
+    connection = cast("sqlite3.Connection", scene.tb.store.database._connection)  # pyright: ignore
     counts.calls.clear()
 
     connection.set_trace_callback(statements.append)

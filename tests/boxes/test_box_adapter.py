@@ -11,9 +11,9 @@ from takeback.model.box import Link, Point, box_resource, point_from_json, point
 from takeback.model.change import Change
 from takeback.model.plan import OnConflict
 from takeback.storage.layers import Layers
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing import AdapterSuite
 from takeback.testing.adapter_suite import Desk
+from tests.memory import MemoryBlobs
 
 BOX = "b" * 20
 START = Point("start", "", "/srv")

@@ -14,7 +14,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from takeback.errors import StoreBusy
 from takeback.storage.blobs.stored import StoredBlobs, create
-from takeback.storage.memory import MemoryBlobs
 from takeback.storage.postgres.blobs import BlobObjectStore, Objects, PostgresShelf, name_of
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.protocols import Blobs
@@ -22,6 +21,7 @@ from takeback.storage.sqlite.database import SqliteDatabase
 from takeback.testing.blobs_durable_suite import DurableBlobsSuite
 from takeback.testing.blobs_suite import BlobsSuite, name, noise, text, whole
 from tests.conformance.postgres_scene import PostgresScene
+from tests.memory import MemoryBlobs
 from tests.servers.postgres import PgDatabase
 
 

@@ -17,8 +17,8 @@ from takeback.model.change import Change
 from takeback.model.plan import OnConflict, Outcome, Standing
 from takeback.model.record import canonical
 from takeback.model.remedy import to_json
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite, Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.world import Picture, World
 
 COMPOSE = """\

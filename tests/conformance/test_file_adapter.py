@@ -13,8 +13,8 @@ from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.changes import NewFile
 from takeback.model.change import Change
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite
+from tests.memory import MemoryBlobs
 from tests.world import Picture, World
 
 

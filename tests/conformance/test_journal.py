@@ -14,7 +14,6 @@ from takeback.model.record import Kind
 from takeback.model.run import NEVER
 from takeback.storage.bodies import deflated
 from takeback.storage.leases import SqliteLeases
-from takeback.storage.memory import MemoryJournal, MemoryLeases
 from takeback.storage.protocols import Journal, Leases
 from takeback.storage.sqlite import store
 from takeback.storage.sqlite.database import SqliteDatabase
@@ -25,6 +24,7 @@ from takeback.testing.journal_queries_suite import DurableJournalSuite, JournalQ
 from takeback.testing.journal_suite import JournalBooks
 from tests.conformance.postgres_scene import PostgresScene
 from tests.damage import unguarded
+from tests.memory import MemoryJournal, MemoryLeases
 from tests.servers.postgres import PgDatabase
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from takeback.storage.leases import SqliteLeases
-from takeback.storage.memory import MemoryLeases
 from takeback.storage.protocols import Leases
 from takeback.storage.sqlite.database import SqliteDatabase
 from takeback.testing.fakes import Clock, FakeProcesses
 from takeback.testing.leases_suite import DurableLeasesSuite, LeasesScene, LeasesSuite
 from tests.conformance.postgres_scene import PostgresScene
 from tests.conformance.test_journal import new_database
+from tests.memory import MemoryLeases
 from tests.servers.postgres import PgDatabase
 
 

@@ -10,8 +10,8 @@ from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite
+from tests.memory import MemoryBlobs
 
 TABLES = (
     "CREATE TABLE people (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40) UNIQUE, age DOUBLE)",

@@ -10,8 +10,8 @@ from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.sqlite.adapter import SqliteAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite
+from tests.memory import MemoryBlobs
 
 SET_UP = """
     CREATE TABLE people (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, age);

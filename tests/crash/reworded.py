@@ -6,16 +6,21 @@ A sentence is a text, or the text of an f-string, with three words or more. SQL,
 reader of old records knows are none."""
 
 import ast
+import marshal
+import os
 import re
 import runpy
 import sys
 from collections.abc import Sequence
 from importlib.abc import SourceLoader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # Data of another language than English, and what old stores said in theirs.
 LEFT = ("takeback.model.format_1", "takeback.sandbox", "takeback.testing")
+CACHE = Path(os.environ.get("REWORDED", "/nonexistent"))
 _WORDS = re.compile(r"(?<!\S)[A-Za-z`']{2,}[.:;?]?(?!\S)")  # a list of names has commas
 _SQL = (
     "SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|WHERE|FROM|PRAGMA|BEGIN|TABLE|JOIN|ORDER|AND|SET|LOCK|VALUES|IN|OR|NOT"
@@ -65,9 +70,17 @@ class Loader(SourceFileLoader):
         return compile(tree, str(path), "exec", dont_inherit=True, optimize=_optimize)
 
     def get_code(self, fullname: str) -> object:  # type: ignore[override]
-        """Never from a cache, nor into one."""
+        """From a cache of its own, that of the session: each module is read by many processes of a scene."""
+        cached = CACHE / fullname
+        if CACHE.is_dir() and cached.exists():
+            return marshal.loads(cached.read_bytes())
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        code: Any = self.source_to_code(self.get_data(path), path)
+        if CACHE.is_dir():
+            written = CACHE / f"{fullname}.{os.getpid()}"
+            written.write_bytes(marshal.dumps(code))
+            written.replace(cached)
+        return code
 
 
 class Finder:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ COMES: dict[str, dict[str, Any]] = {
         "settled": [["left", "in_doubt"]],
         "files": {"caught.txt": "InDoubt InDoubt"},
     },
+    "dropped": {"reasons": ["failed", "discarded"], "files": {"a.txt": "1\n", "b.txt": "2\n"}},
+    "conflict": {
+        "effects": [["write_all", "done"], ["undo", "done"]],
+        "outcomes": [["conflict", "undone"], ["conflict", "undone"]],
+        "outcome": "partial",
+        "code": 3,
+        "files": {"b.txt": "someone else's"},
+    },
 }
 
 
@@ -68,7 +77,14 @@ def played(scene: str, place: Path, words: str) -> Any:
     return json.loads(said.stdout.splitlines()[-1])
 
 
-@pytest.mark.sampled(4)
+@pytest.fixture(scope="session", autouse=True)
+def reworded_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each module is read in other words once, for all processes of all scenes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REWORDED", str(tmp_path_factory.mktemp("reworded")))
+        yield
+
+
 @pytest.mark.parametrize("words", ["now", "later"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_finding_10_no_sentence_decides(scene: str, words: str, tmp_path: Path) -> None:

@@ -186,6 +186,39 @@ def in_doubt() -> None:
             say(facts(tb))
 
 
+def dropped() -> None:
+    """A failing command and a discarded change are dropped, each for its reason, and can be applied after all."""
+    with settled() as tb:
+        if STEP == "drop":
+            with tb.run("work") as run:
+                run.command("echo 1 > a.txt; exit 3", cwd=PLACE)
+                held = run.command("echo 2 > b.txt", cwd=PLACE, hold=True).effect
+            assert held
+            tb.discard(held)
+            return say({})
+        effects = tb.effects(state="dropped")
+        reasons = [one.dropped and one.dropped.reason.value for one in effects]
+        tb.apply(effects)
+        return say(facts(tb) | {"reasons": reasons})
+
+
+def conflict() -> None:
+    """The report of an undo names what became of each target; a modified one is a conflict, by its outcome."""
+    from takeback.frontends.cli.commands import answer
+
+    with takeback.open(STORE) as tb:
+        if STEP == "write":
+            with tb.run("work") as run:
+                run.write_all({PLACE / "a.txt": "1", PLACE / "b.txt": "2"})
+            (PLACE / "b.txt").write_text("someone else's")
+            return say({})
+        planned = tb.undo("@", dry_run=True, on_conflict="skip")
+        code = answer(["--store", str(STORE), "-q", "undo", "@"])
+        result = tb.undo("@", on_conflict="skip")
+        outcomes = [sorted(one.outcome.value for one in each.targets) for each in (planned, result)]
+        return say(facts(tb) | {"outcomes": outcomes, "outcome": result.outcome, "code": code})
+
+
 SCENES = {
     "refund": (refund, ("pay", "recover", "look")),
     "given_up": (given_up, ("undo", "stick", "force", "recover")),
@@ -193,6 +226,8 @@ SCENES = {
     "watched": (watched, ("change", "recover")),
     "interrupted": (interrupted, ("undo", "again")),
     "in_doubt": (in_doubt, ("call", "look")),
+    "dropped": (dropped, ("drop", "apply")),
+    "conflict": (conflict, ("write", "undo")),
 }
 
 if __name__ == "__main__":

@@ -311,7 +311,7 @@ def test_an_empty_home_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_path() == f"{mine}/.local/state/takeback"
 
     monkeypatch.setattr("os.getuid", lambda: 4_000_000)  # of nobody who is known here
-    with pytest.raises(Misuse, match="where your home directory is"):
+    with pytest.raises(Misuse, match="Your home directory is unknown"):
         default_path()
 
 

@@ -63,12 +63,12 @@ def test_what_stays_in_doubt_is_not_told_as_settled(takeback: CommandLine, world
 
 def test_what_a_living_process_is_at_is_told_and_left_alone(world: World) -> None:
     said = python(world, ASKS_INSIDE)
-    assert "is in the hands of another process" in said.out, said
+    assert "is locked by another process" in said.out, said
     assert re.search(r"^Settled 0 effects in .*; 0 stuck, 1 still open\.$", said.out, re.MULTILINE)
     assert "every effect is settled" not in said.out
 
     dry = python(world, ASKS_INSIDE, "--dry-run")
-    assert "is in the hands of another process" in dry.out, dry
+    assert "is locked by another process" in dry.out, dry
 
 
 def test_what_is_stuck_in_a_workflow_is_told(takeback: CommandLine, world: World) -> None:

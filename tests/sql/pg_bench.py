@@ -15,8 +15,8 @@ from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict, TargetOutcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.sql.engines import intended
 
 _SYSTEM = Path("/usr/lib/postgresql/15/bin")

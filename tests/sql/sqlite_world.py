@@ -14,7 +14,7 @@ from takeback.adapters.sqlite.session import SqliteSession
 from takeback.model.database import Database
 from takeback.model.effect import Effect
 from takeback.model.effect import State as EffectState
-from takeback.storage.memory import MemoryBlobs
+from tests.memory import MemoryBlobs
 from tests.sql.engines import intended
 from tests.sql.sqlite_cases import T
 

@@ -39,7 +39,9 @@ def test_the_images_go_with_the_power_to_undo(tb: Takeback, shop: Path) -> None:
     with pytest.raises(takeback.Refused, match="forgotten"):
         tb.undo(effect)
     for one in (effect, tb.effect(effect.id)):
-        with pytest.raises(takeback.Refused, match="forgotten: the rows that it changed are gone") as told:
+        with pytest.raises(
+            takeback.Refused, match="forgotten: the rows that it changed are no longer kept"
+        ) as told:
             tb.rows(one)
         assert "takeback show" in told.value.hint
 

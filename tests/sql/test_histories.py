@@ -9,7 +9,7 @@ import pytest
 from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.registry import Registry
 from takeback.model.database import Database
-from takeback.storage.memory import MemoryBlobs
+from tests.memory import MemoryBlobs
 from tests.sql.engines import MARIADB, POSTGRES, SQLITE, DatabaseAdapter, ThroughAdapter
 from tests.sql.history import Counts, histories
 from tests.sql.plain import PlainMariaDB, PlainPostgres, PlainSqlite

@@ -12,8 +12,8 @@ from takeback.errors import Refused, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
 from takeback.model.plan import Outcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.sql.mariadb_cases import CASES, REFUSED
 from tests.sql.mariadb_definition_cases import DEFINITIONS
 

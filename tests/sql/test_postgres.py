@@ -8,7 +8,7 @@ from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome, Standing
-from takeback.storage.memory import MemoryBlobs
+from tests.memory import MemoryBlobs
 from tests.sql.engines import intended
 
 
@@ -379,7 +379,7 @@ def test_after_the_protection_was_taken_away_it_is_said_what_is_gone(users):
     effect = users.do("update users set age = 1")
     users.adapter().unprotect(users.database, ())
     for asked in (users.outcomes, users.undo, lambda effect: list(users.adapter().rows(effect))):
-        with pytest.raises(ResourceUnreachable, match="not protected any more"):
+        with pytest.raises(ResourceUnreachable, match="no longer protected"):
             asked(effect)
 
 

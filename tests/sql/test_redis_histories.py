@@ -15,8 +15,8 @@ from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.servers.redis import RedisDatabase
 from tests.sql.redis_world import picture
 

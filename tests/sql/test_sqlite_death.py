@@ -93,7 +93,7 @@ def test_of_two_undos_at_once_one_wins(world: World) -> None:
 
     def undo() -> None:
         from takeback.adapters.sqlite.adapter import SqliteAdapter
-        from takeback.storage.memory import MemoryBlobs
+        from tests.memory import MemoryBlobs
 
         adapter = SqliteAdapter(MemoryBlobs(), world.keyring)
         try:

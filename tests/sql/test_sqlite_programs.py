@@ -105,7 +105,7 @@ def test_text_that_is_not_utf8_is_said_to_be_what_cannot_be_recorded(world: Worl
     effect = begun(world)
     world.others("UPDATE t SET a = 'x'")
 
-    with pytest.raises(NoRemedy, match="is not UTF-8: what it did cannot be recorded") as caught:
+    with pytest.raises(NoRemedy, match="is not UTF-8, so its changes cannot be recorded") as caught:
         world.adapter.leave(effect)
     kept = caught.value.hint.split()[-1].removesuffix(".")
     assert (world.file.parent / kept).exists()

@@ -9,9 +9,9 @@ import pytest
 
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.adapters.tree.targets import command_change
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk
 from tests.crash.scenes import quick_directory
+from tests.memory import MemoryBlobs
 from tests.trees import ways
 from tests.trees.scenes import differences, manifest, without_directory_times
 from tests.trees.sequences import Act, a_sequence

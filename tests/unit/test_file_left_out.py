@@ -9,9 +9,9 @@ from takeback.adapters.file import changes, paths
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import open_strictly
 from takeback.errors import ResourceUnreachable
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk
 from tests.files import as_an_ordinary_user, leftovers
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 # Made in the very moment: nothing in it is old enough for its times to be believed.

@@ -12,9 +12,9 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import libc
 from takeback.errors import NoRemedy, ResourceUnreachable
 from takeback.model.plan import Outcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.files import write
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 

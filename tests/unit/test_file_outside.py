@@ -13,9 +13,9 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Misuse, NoRemedy, Refused, TakebackError
 from takeback.model.plan import OnConflict, Standing
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk
 from tests.files import leftovers, write
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 

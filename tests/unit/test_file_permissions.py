@@ -9,9 +9,9 @@ from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import ResourceUnreachable
 from takeback.model.plan import Outcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk
 from tests.files import as_an_ordinary_user, write
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 

@@ -14,10 +14,10 @@ from takeback.adapters.file.paths import open_place
 from takeback.errors import Drifted
 from takeback.model.plan import Standing
 from takeback.model.resource import file_resource
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, settle
 from takeback.testing.crash import killed_at
 from tests.files import leftovers, write
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 

@@ -13,8 +13,8 @@ from takeback.errors import Conflict, Drifted
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome, Standing
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.world import World
 
 LINES = b"".join(b"line %d\n" % number for number in range(1, 21))

@@ -8,8 +8,8 @@ import pytest
 from takeback.errors import LeaseLost, StoreBusy
 from takeback.model.run import Lease
 from takeback.runs.lease import Heartbeat
-from takeback.storage.memory import MemoryLeases
 from takeback.testing.fakes import SECOND, FakeProcesses
+from tests.memory import MemoryLeases
 
 LASTS = 30_000  # microseconds: a beat each hundredth of a second
 TIMEOUT = 20

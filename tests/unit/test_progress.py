@@ -13,7 +13,7 @@ import pytest
 import takeback
 from takeback.frontends.cli.output.terminal import BETWEEN, PATIENCE, Meter, line
 from takeback.model.progress import SILENT, CountedBlobs, Progress
-from takeback.storage.memory import MemoryBlobs
+from tests.memory import MemoryBlobs
 
 
 class Terminal(io.StringIO):

@@ -32,12 +32,14 @@ def examine(path: str, here: str) -> Iterator[Finding]:
     yield _zstd()
     yield _git()
     yield from _configuration_formats()
+    from takeback.sandbox.ability import nearest
+
     whole = os.path.abspath(local_path(path))
     yield _remote(path) if is_remote(path) else _store(whole)
-    yield from _filesystem("store", _nearest(whole))
+    yield from _filesystem("store", nearest(whole))
     if here:
         yield from _filesystem("here", here)
-    yield from _sandbox(_nearest(whole))
+    yield from _sandbox(nearest(whole))
     yield _protection()
 
 
@@ -172,13 +174,6 @@ def _remote(address: str) -> Finding:
     except TakebackError as error:
         return Finding("store", BAD, str(error), error.hint)
     return Finding("store", GOOD, shown if there else f"{shown}: not there yet, made with the first change")
-
-
-def _nearest(path: str) -> str:
-    """The directory itself, or the first above it that exists."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
 
 
 def _filesystem(name: str, directory: str) -> Iterator[Finding]:

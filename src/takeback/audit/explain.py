@@ -61,7 +61,7 @@ def others_at_work(journal: Journal, cwd: str) -> tuple[Effect, ...]:
 
 
 def in_words(effect: Effect) -> str:
-    doing = {PERSON: "is held", COMMAND: "is going on"}.get(effect.waits_for, "is being made")
+    doing = {PERSON: "is held", COMMAND: "is running"}.get(effect.waits_for, "is being made")
     return f"{short(effect.id)} {doing} in {display(effect.change.resource)}: {effect.change.summary}"
 
 

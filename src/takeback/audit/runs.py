@@ -253,9 +253,7 @@ def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
 def _of(store: Store, effect: Effect, run: RunInfo | None, now: int) -> Unsettled:
     stuck = effect.state is State.STUCK
     if not store.leases_at_home.free(effect.run, now):
-        what = (
-            "is stuck, and another process is at its run" if stuck else "is in the hands of another process"
-        )
+        what = "is stuck, and another process is at its run" if stuck else "is locked by another process"
         return Unsettled(effect, what, left_alone=True)
     if run and run.on_death is OnDeath.RESUME:
         what = (

@@ -58,8 +58,8 @@ def _safe_to_show(address: str) -> str:
     """Of something that is not understood nobody knows where its password is."""
     scheme, separator, _ = address.partition("://")
     if separator:
-        return f"{scheme}://…" if scheme.isalnum() else "What was given"
-    return "What was given" if set(address) & set("@=: ") else repr(address)
+        return f"{scheme}://…" if scheme.isalnum() else "The address"
+    return "The address" if set(address) & set("@=: ") else repr(address)
 
 
 def refuse_unclear(url: str) -> None:

@@ -74,7 +74,7 @@ def kept(result: Any) -> str:
     """As JSON text. It has happened by now, so that a result which is no JSON is no reason to fail: what cannot be kept
     as it is is kept as words."""
     try:
-        return as_json(result, "What it returned")
+        return as_json(result, "Its result")
     except Misuse:
         try:
             return json.dumps(result, default=str, allow_nan=False, sort_keys=True, separators=(",", ":"))

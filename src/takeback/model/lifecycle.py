@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from takeback.errors import Drifted, RecordInvalid, Superseded
+from takeback.errors import Blocked, Drifted, LeaseLost, RecordInvalid, StoreBusy, Superseded
 from takeback.model.change import DECIDED_AT, UNDO
 from takeback.model.effect import (
     BROUGHT_BACK,
@@ -20,6 +20,7 @@ from takeback.model.effect import (
 from takeback.model.format_1 import with_fields
 from takeback.model.ids import short
 from takeback.model.record import Kind, Record
+from takeback.model.resource import display
 from takeback.model.run import RunState
 
 Find = Callable[[str], "Life | None"]
@@ -108,15 +109,39 @@ def _refuse_undo_of_unfit(undo: Life, find: Find, where: str) -> None:
 
 def overtaken(effect: str) -> Drifted:
     return Drifted(
-        f"What effect {short(effect)} did was taken back in another way since, so there is nothing to take back.",
-        hint=f"Nothing was changed. `takeback show {short(effect)}` tells how it stands.",
+        f"Effect {short(effect)} was undone in another way since, so there is nothing to undo.",
+        hint=f"Nothing was changed. `takeback show {short(effect)}` shows its state.",
         effect=effect,
+    )
+
+
+def taken_over(run: str) -> LeaseLost:
+    return LeaseLost(
+        f"Run {short(run)} was taken over by another process while this one was away.",
+        hint=f"Nothing more is written for it; `takeback log --run {short(run)}` shows where it stands.",
+    )
+
+
+def in_the_way(effect: str, state: str, resource: str) -> Blocked | StoreBusy:
+    """Of a new effect on the same resource: one that is stuck, or one that is being made."""
+    shown = f"({short(effect)})"
+    if state != State.STUCK:
+        return StoreBusy(
+            f"Another effect {shown} is being made on {display(resource)}.",
+            hint="Try again when it is finished.",
+            effect=effect,
+        )
+    return Blocked(
+        f"Effect {short(effect)} on {display(resource)} is stuck, so nothing may build on it.",
+        hint=f"`takeback show {short(effect)}` shows why. Fix it and run `takeback recover`, or run `takeback undo` "
+        "with `--merge`, `--skip-conflicts` or `--force`.",
+        blockers=(effect,),
     )
 
 
 def superseded(effect: str) -> Superseded:
     return Superseded(
-        f"Something else was recorded while it was decided what of effect {short(effect)} is left.",
+        f"Another record was written while the undo of effect {short(effect)} was being planned.",
         hint="Nothing was changed. Try again.",
         effect=effect,
     )

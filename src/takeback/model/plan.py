@@ -103,7 +103,7 @@ def outcome_from(told: Sequence[Any]) -> TargetOutcome:
 
 _MOST_NAMED = 5
 _BY_HAND = {
-    Obstacle.OPEN: "The process would go on writing to the old file: end it",
+    Obstacle.OPEN: "The process would keep writing to the old file: end it",
     Obstacle.MOUNT: "Mount or unmount it as it was",
     Obstacle.DIRECTORY: "Make the missing directory again",
     Obstacle.LINK: "Put the directory back in the place of the link",

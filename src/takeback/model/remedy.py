@@ -15,7 +15,7 @@ class Strategy(StrEnum):
 
     TRANSACTION = "transaction"  # still staged: drop it
     SNAPSHOT = "snapshot"  # the earlier state was kept
-    COMPENSATION = "compensation"  # another change makes up for it
+    COMPENSATION = "compensation"  # another change compensates it
     MANUAL = "manual"  # a person follows written steps
     IRREVERSIBLE = "irreversible"  # none, and it says why
 
@@ -96,7 +96,7 @@ _RANK = {strategy: rank for rank, strategy in enumerate(Strategy)}
 _WORDS = {
     Strategy.TRANSACTION: "nothing is visible yet, so it can simply be dropped",
     Strategy.SNAPSHOT: "the earlier state is kept",
-    Strategy.COMPENSATION: "another change makes up for it",
+    Strategy.COMPENSATION: "another change compensates it",
     Strategy.MANUAL: "a person has to follow written steps",
     Strategy.IRREVERSIBLE: "it cannot be undone",
 }

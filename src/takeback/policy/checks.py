@@ -36,11 +36,11 @@ def run_checks(checks: Iterable[Check], staged: Staged, stage: str = BEFORE) -> 
         if stage == AFTER:
             raise VerifyFailed(
                 f"The check {check.name!r} failed after {where} was changed: {why}.",
-                hint="The change is taken back; put right what the check names, then try again.",
+                hint="The change was undone. Fix what the check names, then try again.",
             )
         raise ValidationFailed(
             f"The check {check.name!r} said no to {where}: {why}.",
-            hint="Nothing was changed; put right what the check names, then try again.",
+            hint="Nothing was changed. Fix what the check names, then try again.",
         )
 
 

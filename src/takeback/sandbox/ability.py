@@ -68,7 +68,7 @@ def _tried(place: str, uid: int) -> Trial | Ability:
     landlock = version()
     if not _overlay_known():
         return Ability("", "This kernel has no overlay filesystem.", "", (), landlock, False)
-    works, told = _try(_nearest(place))
+    works, told = _try(nearest(place))
     if not works:
         first = told
         for at in _candidates(uid):
@@ -90,7 +90,8 @@ def _overlay_known() -> bool:
     return os.path.isdir(f"/lib/modules/{os.uname().release}")
 
 
-def _nearest(path: str) -> str:
+def nearest(path: str) -> str:
+    """The directory itself, or the first above it that exists."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path

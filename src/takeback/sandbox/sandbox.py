@@ -133,9 +133,11 @@ def _problem(told: dict[str, Any]) -> Exception:
     if told["problem"] in ("unfit", "moved"):
         return Refused(text)
     if told["problem"] == "layer":
-        return ResourceUnreachable(f"What the command did could not be kept: {text}; nothing was changed.")
+        return ResourceUnreachable(
+            f"The changes of the command could not be saved: {text}; nothing was changed."
+        )
     return ResourceUnreachable(
-        f"The sandbox could not be set up: {text}; nothing was changed.", hint="`takeback doctor` tells more."
+        f"The sandbox could not be set up: {text}; nothing was changed.", hint="`takeback doctor` shows more."
     )
 
 

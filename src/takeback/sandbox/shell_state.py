@@ -42,9 +42,9 @@ _LONGEST = (
 )  # bytes of a `name=value`, with the zero byte after it, that the kernel hands to a program
 _AS_BEFORE = "Directory and variables are as they were before it"
 _UNTOLD = (
-    f"{_AS_BEFORE}: it ended without telling them, as a shell does that is killed or replaced by `exec`."
+    f"{_AS_BEFORE}: it ended without reporting them, as a shell does that is killed or replaced by `exec`."
 )
-_NO_PLACE = f"{_AS_BEFORE}: the root filesystem has no directory /dev, where they would be told."
+_NO_PLACE = f"{_AS_BEFORE}: the root filesystem has no directory /dev to report them in."
 _UNREAD = "Variables are as they were before it: they could not be read, because one of them is too long."
 _EXPORT = re.compile(rb"(?:export|(?:declare|typeset) -\w+) (?:-i\w* )?([A-Za-z_]\w*)(=)?")
 _PIECE = re.compile(

@@ -286,7 +286,7 @@ class Layers:
         found = chain.squashed.get(layer) or chain.plain.get(layer)
         if found is None:
             raise Corrupt(
-                f"The box has lost its layer {layer}.", hint="What it held is gone; undo to an earlier point."
+                f"The box has lost its layer {layer}.", hint="Its content is gone; undo to an earlier point."
             )
         return found
 
@@ -381,7 +381,7 @@ class Layers:
             if not mine:
                 raise StoreBusy(
                     "Another command is running in this box.",
-                    hint="Wait until it has ended, or go on in a branch of the box.",
+                    hint="Wait until it has ended, or work in a branch of the box.",
                 )
             yield
 

@@ -56,7 +56,7 @@ def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool
 
 def held(lease: Lease) -> LeaseHeld:
     return LeaseHeld(
-        f"Run {short(lease.run)} is in the hands of process {lease.owner.pid}.",
+        f"Run {short(lease.run)} is locked by process {lease.owner.pid}.",
         hint="Wait for it to finish, or stop it; its lease ends with it.",
     )
 

@@ -240,5 +240,5 @@ class Store(ABC):
 def unfinished(name: str, source: str, way_out: str) -> Corrupt:
     return Corrupt(
         f"The store at {name} is a copy of {source} that was never finished.",
-        hint=f"Go on with it: `takeback store copy {source} {name}`; or {way_out} and do it again.",
+        hint=f"Continue with `takeback store copy {source} {name}`, or {way_out} and copy it again.",
     )

@@ -48,9 +48,9 @@ POSTGRES_AGAIN = (
 def refused(name: str = "", words: str = "") -> Refused:
     """`words`: what became of it."""
     return Refused(
-        f"The store{f' at {name}' if name else ''} takes nothing new any more: {words or 'it was moved'}.",
-        hint="Use the other one; this one can be looked at. `takeback store reopen PLACE` uses it again: then what is "
-        "unfinished must not go on in both.",
+        f"The store{f' at {name}' if name else ''} takes no new records: {words or 'it was moved'}.",
+        hint="Use the other one; this one can only be read. `takeback store reopen PLACE` makes it usable again: then "
+        "do not continue unfinished runs in both.",
     )
 
 

@@ -18,8 +18,8 @@ from takeback.adapters.tree.targets import command_change
 from takeback.model.change import Change
 from takeback.model.remedy import Target
 from takeback.model.resource import file_resource, quote
-from takeback.storage.memory import MemoryBlobs
 from takeback.storage.protocols import Blobs
+from tests.memory import MemoryBlobs
 from tests.world import Picture, World
 
 OLD = 10**18 + 123_456_789

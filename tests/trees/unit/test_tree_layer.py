@@ -13,8 +13,8 @@ from takeback.adapters.tree.layer import LayerTargets, read_layer
 from takeback.adapters.tree.rebase import renewed
 from takeback.adapters.tree.targets import command_change
 from takeback.model.resource import display, file_resource
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk
+from tests.memory import MemoryBlobs
 from tests.trees.unit.moment import begin
 from tests.world import Picture, World
 

@@ -156,7 +156,7 @@ def test_what_an_ordinary_user_could_not_make_or_bring_back_is_told_by_name(tmp_
         """
     from collections import namedtuple
     Left = namedtuple("Left", "path source below lost", defaults=(b"",))
-    from takeback.storage.memory import MemoryBlobs
+    from tests.memory import MemoryBlobs
     world, upper = place / "world", place / "upper"
     world.mkdir(); upper.mkdir()
     (world / "secret").write_bytes(b"secret"); (world / "secret").chmod(0)
@@ -189,7 +189,7 @@ def test_a_file_that_a_command_closed_to_its_owner_is_closed_and_opened_again(tm
         """
     from collections import namedtuple
     Left = namedtuple("Left", "path source below lost", defaults=(b"",))
-    from takeback.storage.memory import MemoryBlobs
+    from tests.memory import MemoryBlobs
     world, upper, held = place / "world", place / "upper", place / "held"
     world.mkdir(); upper.mkdir(); held.mkdir()
     (world / "file").write_bytes(b"x")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Conflict, Corrupt, Drifted, Misuse, Refused, TakebackError
 from takeback.model.box import Link, Point, box_of, point_from_json, point_to_json
 from takeback.model.change import UNDO, Change, Staged
@@ -59,7 +59,7 @@ def box_change(
 class BoxAdapter:
     name = "box"
     version = 1
-    traits = Traits(atomic=True, exact=True)
+    traits = TRAITS["box"]
 
     def __init__(self, heads: Heads) -> None:
         self.heads = heads
@@ -90,7 +90,7 @@ class BoxAdapter:
             if outcome.outcome is Outcome.CONFLICT:
                 raise Conflict(
                     f"The box {outcome.detail}.",
-                    hint="Undo what came later first, or force it: the point it is at now can be brought back.",
+                    hint="Undo the later steps first, or use --force: redo brings the present point back.",
                     resources=(change.resource,),
                 )
             before = point_to_json(self.heads.head(box_of(change.resource)))
@@ -316,7 +316,7 @@ def read_variables(blobs: Blobs, digest: str) -> dict[str, str | None]:
         return {_meant(name): None if value is None else _meant(value) for name, value in told.items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(
-            "The variables of a box are not readable.", hint="`takeback verify` shows the extent."
+            "The variables of the box cannot be read.", hint="`takeback verify` shows the extent."
         ) from error
 
 

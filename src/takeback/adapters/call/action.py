@@ -219,9 +219,9 @@ def _refuse_unfit(name: str, terms: ActionTerms) -> None:
         )
     if terms.retries and not (terms.honours_key or terms.verify):
         raise Misuse(
-            f"{name} is to be called again, and nothing tells whether the first call has happened.",
-            hint="Say honours_key=True if the other side takes a second call with the same key for the first, or give "
-            "it a verify= that can be asked.",
+            f"`{name}` sets `retries=` but neither `verify=` nor `honours_key=True`, so a retry could run twice.",
+            hint="Set `honours_key=True` if the other side runs a call with the same key only once, or give a "
+            "`verify=` that finds out whether the call happened.",
         )
 
 

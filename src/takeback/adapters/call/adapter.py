@@ -19,7 +19,7 @@ from takeback.adapters.call.ask import MOST, Asker, Processes
 from takeback.adapters.call.compensator import BACK_OFF, Compensator, action_of, in_words, just_now
 from takeback.adapters.call.functions import KEY, Hands, TimedOut, bound
 from takeback.adapters.call.lookup import Actions
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import (
     DidNotHappen,
     InDoubt,
@@ -66,7 +66,7 @@ def _short(value: Any) -> str:
 class CallAdapter:
     name = "call"
     version = 1
-    traits = Traits(exact=False, marks=True, redoes=False, calls=True)
+    traits = TRAITS["call"]
 
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions(processes.trusted)
@@ -209,7 +209,7 @@ class CallAdapter:
             return Sighting(Standing.AFTER, receipt=effect.receipt or {"result": kept(seen.receipt)})
         if effect.receipt:
             # It was told to have happened and is not there: what may still come of it is made up for.
-            return Sighting(Standing.BETWEEN, "it was answered as done, and is not there")
+            return Sighting(Standing.BETWEEN, "the call returned, but its verify= does not find it")
         self._asker.refuse_under_way(effect)
         return Sighting(Standing.BEFORE, "it is not there")
 
@@ -268,7 +268,7 @@ def _offer(action: Action) -> Offer:
     if not action.everywhere:
         residue += "; and it can be undone by this process only, because no other can import it"
     undo = getattr(way.function, "__qualname__", "undo")
-    return Offer(Strategy.COMPENSATION, exact=False, residue=residue, why=f"{undo} makes up for it")
+    return Offer(Strategy.COMPENSATION, exact=False, residue=residue, why=f"{undo} compensates it")
 
 
 def _kept(action: Action, result: Any) -> dict[str, Any]:
@@ -283,6 +283,6 @@ def _lost(effect: Effect, error: BaseException) -> InDoubt:
     how = str(error) if isinstance(error, TimedOut) else in_words(error)
     return InDoubt(
         f"{effect.change.summary}: whether it happened is not known ({how}).",
-        hint=f"`takeback show {short(effect.id)}` tells what is known.",
+        hint=f"`takeback show {short(effect.id)}` shows what is known.",
         effect=effect.id,
     )

@@ -117,7 +117,7 @@ class Asker:
                 raise InDoubt(
                     f"{effect.change.summary}: it is {'still' if seen.there else 'not'} there, which may change until "
                     f"{until}.",
-                    hint="It is asked about again when the store is next opened; `takeback recover` asks now.",
+                    hint="takeback asks again when the store is next opened; `takeback recover` asks now.",
                     effect=effect.id,
                 )
             time.sleep(min(pause, left - waited))
@@ -143,7 +143,7 @@ class Asker:
         who = f"process {caller.owner.pid}" if caller and other else "this process"
         raise InDoubt(
             f"{effect.change.summary}: it is not there, and {who} is still in the middle of the call.",
-            hint="Nothing is decided until that has ended; `takeback recover` asks again.",
+            hint="It is settled when that process has ended; `takeback recover` asks again.",
             effect=effect.id,
         )
 
@@ -231,6 +231,6 @@ def _answer(
             trouble = error
     raise InDoubt(
         f"{effect.change.summary}: whether it happened could not be asked ({type(trouble).__name__}: {trouble}).",
-        hint="Nothing is decided. It is asked again when the store is next opened; `takeback recover` asks now.",
+        hint="It stays in doubt. takeback asks again when the store is next opened; `takeback recover` asks now.",
         effect=effect.id,
     ) from trouble

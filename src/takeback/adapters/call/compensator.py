@@ -74,8 +74,8 @@ class Compensator:
         again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
         raise ByHand(
             f"{of.change.summary} could not be taken back: {why}.",
-            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Once you know what happened, say so: "
-            f"`takeback settle {short(undo.id)} --happened`, or `--did-not` and undoes it again.",
+            hint=f"`takeback show {short(undo.id)}` shows what is known. {again}Once you know what happened, run "
+            f"`takeback settle {short(undo.id)} --happened`, or `--did-not` to try the undo again.",
             effect=undo.id,
         )
 

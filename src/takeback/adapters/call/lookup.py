@@ -55,9 +55,9 @@ class Actions:
                 raise ActionMissing(f"{error} Nothing was called.", hint=error.hint) from error
             if name in self._seen:
                 return _fitting(self._seen[name], where)
-            trouble = trouble or f"{one} has no action of that name any more"
+            trouble = trouble or f"{one} no longer has an action of that name"
         raise ActionMissing(
-            f"The action {name} is not here: {trouble or 'nothing tells which module has it'}.",
+            f"The action {name} is not available: {trouble or 'its module is unknown'}.",
             hint=f"Make {module or 'its module'} importable (PYTHONPATH), or name the module that has it now: "
             "TAKEBACK_ACTIONS=package.module takeback …; nothing was called.",
         )
@@ -73,7 +73,7 @@ def _fitting(action: Action, where: str) -> Action:
         return action
     raise ActionMissing(
         f"The action {action.name} here is of {action.where}, and the call was made by the one of {where}.",
-        hint="Nothing was called. Do it with that one; or, if they are the same, say so: "
+        hint="Nothing was called. Use that one; or, if both are the same, set "
         f"TAKEBACK_ACTIONS={action.module}. A name of its own (name=…) finds it wherever it is.",
     )
 

@@ -84,7 +84,7 @@ def _first_odd(wanted: list[Row], found: list[Row]) -> str:
 def _inexact(place: Place, how: str) -> VerifyFailed:
     return VerifyFailed(
         f"The copy at {display(place.resource)} is not exact: it {how}.",
-        hint="What was to be moved stays where it was. The other filesystem may keep less of a file than this one.",
+        hint="The source is unchanged. The other filesystem may not support everything that the file has.",
     )
 
 
@@ -196,5 +196,5 @@ def _exchange(old: Place, new: Place, move: FileMove) -> None:
     if not exchange(old.fd, old.name, new.fd, new.name):
         raise NoRemedy(
             f"The filesystem of {display(new.resource)} cannot replace a file by a move in one step.",
-            hint="Delete what is there first, then move without replacing.",
+            hint="Delete the target first, then move without replacing.",
         )

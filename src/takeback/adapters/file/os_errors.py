@@ -142,7 +142,7 @@ def _not_permitted(resource: str, error: OSError) -> TakebackError:
     if not flag and not ours:
         return ResourceUnreachable(
             f"The system does not permit a change of {display(quote(inside))} in {name}.",
-            hint="It may be immutable (`lsattr` tells, `chattr -i` as root helps), or belong to someone else.",
+            hint="It may belong to another user, or be immutable (`lsattr` shows that; root can run `chattr -i`).",
         )
     if flag:
         return ResourceUnreachable(

@@ -71,8 +71,8 @@ def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[s
 
 def _no_right(what: str) -> NoRemedy:
     return NoRemedy(
-        "What a program does here by itself can be captured only by an account of its own, and there is no right"
-        f" {what}.",
+        "takeback can capture the changes of a program only under a separate account, and this account has no "
+        f"right {what}.",
         hint="Use an administrator's address for `run --sql`, or let the program go through run.sql(…).",
     )
 
@@ -154,7 +154,7 @@ def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
 
 
 def _told(bare: Bare) -> str:
-    return f"What is changed in table {bare.table} would not be captured: {bare.why}."
+    return f"Changes to table {bare.table} would not be captured: {bare.why}."
 
 
 def _quietly_drop(wire: Wire, account: str) -> None:

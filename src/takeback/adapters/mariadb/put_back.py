@@ -284,4 +284,5 @@ def _tried(wire: Wire, part: NetPart) -> Lines:
 def _state(error: BaseException) -> str:
     if code_of(error) != DUPLICATE:
         return UNFIT
-    return REOCCUPIED if str(error.args[1]).endswith("for key 'PRIMARY'") else TAKEN
+    # The server speaks the language of `lc_messages`; the name of the key is the same in all of them.
+    return REOCCUPIED if str(error.args[1]).endswith("'PRIMARY'") else TAKEN

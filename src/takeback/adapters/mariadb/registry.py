@@ -246,6 +246,6 @@ def _mentions(text: str, name: str) -> bool:
 def _refused(bare: Bare, how: str) -> NoRemedy:
     through = f" ({how})" if how else ""
     return NoRemedy(
-        f"What is changed in table {bare.table} would not be captured: {bare.why}{through}.",
-        hint="Nothing was changed. `takeback sql protect URL` brings the capture up to date.",
+        f"Changes to table {bare.table} would not be captured: {bare.why}{through}.",
+        hint="Nothing was changed. `takeback sql protect URL` updates the capture.",
     )

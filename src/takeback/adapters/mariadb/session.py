@@ -406,6 +406,6 @@ def refuse_other(database: Database, identity: str) -> None:
     """An undo must not go to another database of the same name."""
     if database.identity and identity != database.identity:
         raise ResourceUnreachable(
-            "The database at this address is not the one that the effect was made in, or is not protected any more.",
-            hint="Was it made anew, or restored? Look at the address.",
+            "The database at this address is not the one that the effect changed, or is no longer protected.",
+            hint="Check the address, and whether the database was created again or restored.",
         )

@@ -216,9 +216,9 @@ def translated(error: Any, what: str = "") -> TakebackError:
         return unfit(said, about)
     if state == "3F000" and 'schema "takeback"' in said:
         return ResourceUnreachable(
-            f"{about}the database is not protected any more: what takeback kept in it is gone.",
-            hint="Nothing was changed. What was changed there before cannot be taken back by takeback; `takeback sql "
-            "protect` protects what comes.",
+            f"{about}the database is no longer protected: the log of takeback was removed.",
+            hint="Nothing was changed. Earlier changes there cannot be undone any more. `takeback sql protect` "
+            "protects later ones.",
         )
     if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return unfit(said, about)
@@ -241,8 +241,8 @@ def translated(error: Any, what: str = "") -> TakebackError:
     if state == "42501":
         return Refused(
             f"{about}{said}",
-            hint="Nothing was changed. `takeback sql doctor` tells what this role may do. Rows are put back by a role "
-            "that owns the tables: have that role's address in NAME if it was env:NAME, else in TAKEBACK_SQL.",
+            hint="Nothing was changed. `takeback sql doctor` lists what this role may do. Undo needs a role that owns "
+            "the tables: put its address in NAME if you used env:NAME, else in TAKEBACK_SQL.",
         )
     return StatementFailed(f"{about}{said}", hint=_hint(error))
 

@@ -175,7 +175,7 @@ _SCHEMA = (
 _NOT_COVERED = (
     "Not covered: what others did with the data in between, numbers drawn from sequences, large objects, roles, "
     "databases, settings of the server, materialized views, foreign tables. A statement that changes them is refused. "
-    "A program that does is stopped if its role is a superuser; else that is told when it has ended."
+    "A program that changes them is stopped if its role is a superuser; else takeback reports it when it has ended."
 )
 
 

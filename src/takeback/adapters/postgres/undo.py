@@ -79,7 +79,7 @@ def as_planned(
     if seen.to_do:
         return (TargetOutcome(whole, Outcome.UNDONE, _rows(seen.to_do)), *found)
     if op.counters and not found and not op.logs:
-        return (TargetOutcome(whole, Outcome.UNDONE, "sequences that were set back go on"),)
+        return (TargetOutcome(whole, Outcome.UNDONE, "sequences that were set back continue"),)
     return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row is as it was before"),)
 
 
@@ -89,7 +89,7 @@ def _as_unwound(
     """Tried, to the end or to what is in the way; then rolled back."""
     if outdated(connection):
         raise NoRemedy(
-            "An older takeback protected this database, so it cannot be told what an undo of its schema would do.",
+            "An older takeback protected this database, so an undo of its schema cannot be planned.",
             hint="Run `takeback sql protect` again; what was captured so far stays.",
         )
     wait_no_longer(connection)

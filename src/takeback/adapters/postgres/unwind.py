@@ -210,13 +210,13 @@ def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict
             raise put_back.RowsMoved from None  # it will be seen which rows are in the way
         raise Conflict(
             f"The database does not take the rows back: {error.diag.message_primary}.",
-            hint="Nothing was changed. Put right what is named, then undo again.",
+            hint="Nothing was changed. Fix the named rows, then undo again.",
             effect=seen.op.id,
         ) from None
     if broken:
         raise Conflict(
             f"Rows would point to others that are not there: {', '.join(sorted(set(broken)))}.",
-            hint="Nothing was changed. Put right what is named, then undo again.",
+            hint="Nothing was changed. Fix the named rows, then undo again.",
             effect=seen.op.id,
         )
     if any(rows[0][0] for rows in differing):

@@ -12,7 +12,7 @@ from takeback.adapters.database.protocol import (
     RowChange,
     nothing_to_give_up,
 )
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import images_of, transact
 from takeback.adapters.redis.commands import judge, request
@@ -32,7 +32,7 @@ from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.storage.protocols import Blobs
 
-_WHY = "what the keys hold is kept in the store, and a mark in the server tells whether it happened"
+_WHY = "the values of the keys are in the store, and a mark in the server says whether it happened"
 _BARE = (
     "Every mark of takeback was removed: what was made here before cannot be taken back any more.",
     "Nothing is installed in a Redis server: what goes through takeback from now on is covered again.",
@@ -44,7 +44,7 @@ SCRIPT = "script"
 class RedisAdapter:
     name = "redis"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, holds=True)
+    traits = TRAITS["redis"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring) -> None:
         self._blobs = blobs

@@ -127,7 +127,7 @@ def images_of(link: RedisLink, keys: Sequence[bytes]) -> Iterator[Image]:
 def refuse_fenced(found: SeenKeys) -> None:
     if found.fenced:
         raise Refused(
-            "Someone has found that this did not happen, and gone on from there.",
+            "Another process has recorded that this did not happen.",
             hint="Nothing was changed. This process was away for too long; do it again as a new effect.",
         )
 

@@ -22,7 +22,7 @@ def words_of(line: str) -> Iterator[bytes]:
         found = _WORD.match(line, place)
         if found is None or _after_spaces(line, found.end()) == found.end() < len(line):
             raise Misuse(
-                "A quote of the command is not closed, or a word goes on right after it.",
+                "A quote of the command is not closed, or a word follows it without a space.",
                 hint="Give the arguments as a list.",
             )
         yield b"".join(_meant(part) for part in _PART.findall(found.group()))

@@ -197,9 +197,7 @@ def choose(
 
 def _kind(seen: Image, left: Image | None) -> str:
     if left is None:
-        return (
-            "may have been changed since (what the effect left was not written down before its process died)"
-        )
+        return "may have been modified since (the process died before it recorded the values it left)"
     if seen.dump is None:
         return "is gone"
     if left.dump is None:

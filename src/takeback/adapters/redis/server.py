@@ -119,7 +119,7 @@ def facts(link: RedisLink) -> dict[str, str]:
 
 def refuse_unfit(link: RedisLink) -> None:
     if why := unfit(link):
-        raise Refused(f"This Redis server cannot be worked on with takeback: {why[0]}.", hint=why[1])
+        raise Refused(f"takeback cannot work on this Redis server: {why[0]}.", hint=why[1])
 
 
 def unfit(link: RedisLink) -> tuple[str, str] | None:

@@ -204,8 +204,8 @@ class RedisSession:
             RedisUndo(self.link, self._blobs, self._found).give_up(effect)
         except Conflict as conflict:
             raise InDoubt(
-                "A command failed, and what the others had done was changed by someone else in the same moment.",
-                hint="It stays, as an effect that can be undone.",
+                "A command failed, and another client modified the keys of the others at the same time.",
+                hint="Their changes stay, as an effect that can be undone.",
             ) from conflict
         commands = [queued for queued in queue for _ in queued.commands]
         for queued, reply in zip(commands, made.replies, strict=True):

@@ -354,8 +354,8 @@ def _verify(made: MadeChange, chosen: Sequence[RedisChoice]) -> None:
     for one, image in zip(chosen, made.left.images, strict=True):
         if not same(image.at(made.left.now), one.target.at(made.left.now)):
             raise VerifyFailed(
-                f"The key {text(one.key)!r} is not what was put back.",
-                hint="It was taken back; the server may not accept what another version of it wrote.",
+                f"The key {text(one.key)!r} does not hold the restored value.",
+                hint="It was rolled back. The server may not accept values that another version of it wrote.",
             )
 
 

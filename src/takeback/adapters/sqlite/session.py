@@ -37,11 +37,11 @@ def path_of(database: Database) -> str:
         )
     if not path or path.startswith(":memory:"):
         raise Misuse(
-            "A SQLite database in memory cannot be taken back later: it ends with its process.",
+            "Changes to a SQLite database in memory cannot be undone: it ends with its process.",
             hint="Name a file: sqlite:///app.db.",
         )
     if query:
-        raise Misuse(f"Options in a SQLite address are not known: {query}.", hint="Name the file alone.")
+        raise Misuse(f"Unknown options in a SQLite address: {query}.", hint="Name the file alone.")
     return os.fsdecode(_QUOTED.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(path)))
 
 

@@ -245,7 +245,7 @@ class Carrier:
             told = worse if isinstance(worse, TakebackError) else in_our_words(worse, pending[0].resource)
             raise Stuck(
                 f"A change of {len(pending):,} paths failed ({trouble}), and it is not all back. {told}",
-                hint="Run `takeback recover`; `takeback show` on the effect tells what belongs there.",
+                hint="Run `takeback recover`; `takeback show` on the effect lists the earlier content.",
                 effect=self._effect,
             ) from trouble
 

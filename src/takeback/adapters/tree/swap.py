@@ -181,8 +181,8 @@ class Swap:
 
     def _taken(self, place: Place) -> Stuck:
         return Stuck(
-            f"{display(place.resource)} was changed by someone else before it could be taken back.",
-            hint="What belongs there is in the store; `takeback show` on the effect tells.",
+            f"{display(place.resource)} was modified by someone else before it could be undone.",
+            hint="The earlier content is in the store; `takeback show` on the effect lists it.",
         )
 
     def _give_back(self) -> None:

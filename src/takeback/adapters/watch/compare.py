@@ -79,7 +79,7 @@ def _closed_above(path: str, now: dict[str, FileState]) -> str:
     while path:
         path = path.rpartition("/")[0]
         if reason := now.get(path, ABSENT).get("excluded"):
-            return f"it is in a directory that was not looked into: {reason}"
+            return f"it is in a directory that was not read: {reason}"
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
-from takeback.adapters.watch.feed import Authors, Told
+from takeback.adapters.watch.feed import Authors, Told, checked, read_reports
 from takeback.model.resource import quote, unquote
 
 _INIT = 0x1 | 0x2 | 0x200 | 0x400 | 0x800  # CLOEXEC, NONBLOCK, REPORT_FID, REPORT_DIR_FID, REPORT_NAME
@@ -23,7 +23,6 @@ _EVENT = struct.Struct("=IBBHQii")
 _RECORD = struct.Struct("=BBH8sIi")
 _HERE = -100  # AT_FDCWD; the path is absolute
 _DELETED = b" (deleted)"
-_BUFFER = 1 << 18
 _REMEMBERED = 20_000  # directories
 
 
@@ -44,7 +43,7 @@ class Fanotify:
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
         try:
-            self._fd = self._checked(self._library.fanotify_init(_INIT, os.O_RDONLY))
+            self._fd = checked(self._library.fanotify_init(_INIT, os.O_RDONLY))
             self._mark()
             self._root = self._handle()
             # Where handles cannot be opened, its reports would be of no use.
@@ -57,13 +56,7 @@ class Fanotify:
         from ctypes import c_uint64
 
         mask = c_uint64(_MASK)
-        self._checked(self._library.fanotify_mark(self._fd, _ADD_FILESYSTEM, mask, self._top, None))
-
-    def _checked(self, result: int) -> int:
-        if result < 0:
-            code: int = libc().get_errno()
-            raise OSError(code, os.strerror(code))
-        return result
+        checked(self._library.fanotify_mark(self._fd, _ADD_FILESYSTEM, mask, self._top, None))
 
     def close(self) -> None:
         for fd in (self._fd, self._top):
@@ -78,7 +71,7 @@ class Fanotify:
         root = self._handle_now()
         lost = root != self._root
         read: list[bytes] = []
-        while data := self._read():
+        while data := read_reports(self._fd):
             read.append(data)
         events, masks = _events(read)
         # The queue is not endless.
@@ -109,12 +102,6 @@ class Fanotify:
         self._paths.clear()
         self._gone.clear()
         self._outside.clear()
-
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._fd, _BUFFER)
-        except BlockingIOError:
-            return b""
 
     def _records(self, data: bytes, process: int, mask: int, told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
@@ -191,7 +178,7 @@ class Fanotify:
 
     def _opened(self, handle: bytes) -> int:
         flags = os.O_PATH | os.O_CLOEXEC
-        return self._checked(self._library.open_by_handle_at(self._top, handle, flags))
+        return checked(self._library.open_by_handle_at(self._top, handle, flags))
 
     def _handle_now(self) -> bytes:
         """Of what is at the path; empty if nothing is. Unlike inode numbers it is never used a second time."""
@@ -205,7 +192,7 @@ class Fanotify:
 
         room = create_string_buffer(struct.pack("=Ii", 128, 0), 8 + 128)
         mount = c_int()
-        self._checked(self._library.name_to_handle_at(_HERE, self._path, room, byref(mount), 0))
+        checked(self._library.name_to_handle_at(_HERE, self._path, room, byref(mount), 0))
         (length,) = struct.unpack_from("=I", room.raw)
         return room.raw[: 8 + length]
 

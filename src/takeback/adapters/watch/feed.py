@@ -1,15 +1,31 @@
 """What the kernel tells of changes below a root: a hint where to look, which must be able to say that it lost some."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from takeback.adapters.file.kernel import libc
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors
 
-# Whose changes are whose, where the kernel tells the process with each change.
-
-
 _MOST_OUTSIDE = 20_000
+_BUFFER = 1 << 18
+
+
+def checked(result: int) -> int:
+    """What a function of the C library returned, or the error it reports."""
+    if result < 0:
+        code: int = libc().get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def read_reports(fd: int) -> bytes:
+    """Empty if the kernel has no more to report now."""
+    try:
+        return os.read(fd, _BUFFER)
+    except BlockingIOError:
+        return b""
 
 
 class Authors:

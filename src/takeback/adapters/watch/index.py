@@ -422,12 +422,12 @@ def _reachable(path: str) -> Generator[None, None, None]:
 def _unreachable(path: str, error: sqlite3.Error) -> ResourceUnreachable:
     if _is_full(path):  # SQLite may call that an error of the disk, or a database that cannot be written
         return ResourceUnreachable(
-            "There is no room on the disk under the store for what was seen of a watched directory.",
+            "The disk of the store has no room for the index of a watched directory.",
             hint="Free some space, or choose another store with --store.",
         )
     return ResourceUnreachable(
         f"The index at {path} could not be written: {error}.",
-        hint="Check free space and the disk; the index is made anew if it is removed.",
+        hint="Check free space and the disk; the index is built again if it is removed.",
     )
 
 

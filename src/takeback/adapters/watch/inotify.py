@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
-from takeback.adapters.watch.feed import Authors, Feed, Told
+from takeback.adapters.watch.feed import Authors, Feed, Told, checked, read_reports
 from takeback.adapters.watch.roots import Root
 from takeback.model.resource import quote
 
@@ -63,7 +63,6 @@ _MASK = (
 )  # fmt: skip
 _NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _EVENT = struct.Struct("=iIII")
-_BUFFER = 1 << 18
 
 
 class Inotify:
@@ -77,7 +76,7 @@ class Inotify:
         self._numbers: dict[bytes, int] = {}
         self.broken = False
         self.unsure: set[int] = set()
-        self._fd = self._checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._fd = checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         try:
             self._arm(b"")
             self._root = self._numbers[b""]
@@ -85,12 +84,6 @@ class Inotify:
         except OSError:
             self.close()
             raise
-
-    def _checked(self, result: int) -> int:
-        if result < 0:
-            code: int = libc().get_errno()
-            raise OSError(code, os.strerror(code))
-        return result
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -104,7 +97,7 @@ class Inotify:
             one = pending.pop()
             absolute = os.path.join(self._path, one) if one else self._path
             try:
-                number = self._checked(self._library.inotify_add_watch(self._fd, absolute, _MASK))
+                number = checked(self._library.inotify_add_watch(self._fd, absolute, _MASK))
                 self._name(number, one)
                 with os.scandir(absolute) as found:
                     inside = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
@@ -132,7 +125,7 @@ class Inotify:
     def drain(self) -> Told | None:
         told: dict[str, set[bytes]] = {}
         try:
-            while data := self._read():
+            while data := read_reports(self._fd):
                 self._take(data, told)
         except OSError:
             self.broken = True  # no more directories can be watched
@@ -152,12 +145,6 @@ class Inotify:
 
     def close_book(self, book: Authors) -> None:
         pass
-
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._fd, _BUFFER)
-        except BlockingIOError:
-            return b""
 
     def _take(self, data: bytes, told: dict[str, set[bytes]]) -> None:
         at = 0

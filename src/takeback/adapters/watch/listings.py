@@ -151,7 +151,7 @@ def stamped(status: os.stat_result, looked: int) -> Stamp:
     return Stamp(status.st_dev, status.st_ino, status.st_mtime_ns, trusted(status.st_ctime_ns, looked))
 
 
-def entry_of(status: os.stat_result, looked: int, digest: bytes = NO_DIGEST) -> ListingEntry:
+def entry_of(status: os.stat_result, looked: int) -> ListingEntry:
     return ListingEntry(
         status.st_mode,
         status.st_uid,
@@ -162,7 +162,7 @@ def entry_of(status: os.stat_result, looked: int, digest: bytes = NO_DIGEST) -> 
         status.st_size,
         status.st_mtime_ns,
         trusted(status.st_ctime_ns, looked),
-        digest,
+        NO_DIGEST,
     )
 
 

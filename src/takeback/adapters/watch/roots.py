@@ -271,7 +271,7 @@ def refuse_large(roots: Sequence[Root], most: int) -> None:
 def too_large(most: int) -> Refused:
     return Refused(
         f"There are more than {most:,} entries below it, too many to watch.",
-        hint="Nothing was done. Name a smaller directory; or --force (force=True) it.",
+        hint="Nothing was done. Name a smaller directory, or use --force (force=True).",
     )
 
 
@@ -348,7 +348,7 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -
         more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
         hint = f"{_way_out(lost)}, or go ahead without it by --force (force=True)."
         raise NoRemedy(
-            f"What is lost here could not be brought back: {named}{more}.", hint=f"Nothing was done. {hint}"
+            f"takeback could not bring these back: {named}{more}.", hint=f"Nothing was done. {hint}"
         )
     return kept
 

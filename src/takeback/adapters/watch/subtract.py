@@ -37,7 +37,7 @@ from takeback.model.remedy import Target
 from takeback.model.resource import SCHEME, ancestors, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
-NOT_CAPTURED = "it came here while the command ran, and was not captured before it was removed"
+NOT_CAPTURED = "it was created while the command ran, and removed before it was captured"
 
 NO_PLACE = "another effect changed its directory at the same time"
 
@@ -206,7 +206,7 @@ class _Others:
         now = seen(places, resource, left, self._blobs)
         if "manifest" in left and self._blobs.has(left["manifest"]):
             yield from self._entries_gone(resource, left["manifest"])
-        if now is None or self._moved_back(before, now) or self._moved_back(left, now):
+        if now is None or self._moved_back(before) or self._moved_back(left):
             return
         if left["type"] == "dir":
             if now["type"] == "absent" and before["type"] == "absent":
@@ -230,7 +230,7 @@ class _Others:
             here[-1].order > order and here[-1].target.after["type"] == "absent" for here in around if here
         )
 
-    def _moved_back(self, state: FileState, now: FileState) -> bool:
+    def _moved_back(self, state: FileState) -> bool:
         """A directory that is still the same, or is again at some place where it was."""
         if "identity" not in state:
             return False

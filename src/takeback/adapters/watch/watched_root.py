@@ -382,7 +382,7 @@ class WatchedRoot:
             for entry in listing.entries if listing else ():
                 if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):
                     raise StoreBusy(
-                        f"A sweep removed what was just read of {display(self.root.resource)}.",
+                        f"A sweep removed the content just read from {display(self.root.resource)}.",
                         hint="Nothing was done: do it again.",
                     )
 

@@ -66,13 +66,13 @@ def _parsed(found: bytes) -> tuple[PackEntry, int, int]:
     return PackEntry(digest, b"" if base == NOTHING else base, form, size, data), length, checksum
 
 
-def read_entry(handle: int, position: int, longest: int, check: bool = True) -> PackEntry:
+def read_entry(handle: int, position: int, longest: int) -> PackEntry:
     """`longest` bounds the memory a damaged header may ask for."""
     entry, length, checksum = read_header(handle, position)
     if length > longest:
         raise EntryDamaged("its length is wrong")
     entry = entry._replace(data=disk.read_exactly(handle, length, position + HEADER.size))
-    return _sound(entry, length, checksum, check)
+    return _sound(entry, length, checksum, check=True)
 
 
 def _sound(entry: PackEntry, length: int, checksum: int, check: bool) -> PackEntry:

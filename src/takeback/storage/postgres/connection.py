@@ -6,10 +6,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import (
-    Blocked,
     Corrupt,
     KeyReused,
-    LeaseLost,
     Misuse,
     RecordInvalid,
     Refused,
@@ -19,9 +17,8 @@ from takeback.errors import (
     TakebackError,
 )
 from takeback.model.database import refuse_unclear, without_password
-from takeback.model.ids import short
-from takeback.model.lifecycle import overtaken, superseded
-from takeback.model.resource import display
+from takeback.model.effect import State
+from takeback.model.lifecycle import in_the_way, overtaken, superseded, taken_over
 from takeback.model.words import install_hint
 from takeback.storage import tables
 
@@ -292,7 +289,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
     if state in _DAMAGED:
         return RecordInvalid(
             f"The journal is damaged: {said}",
-            hint="Run `takeback verify`: it tells how far the damage reaches.",
+            hint="Run `takeback verify`: it shows how far the damage reaches.",
         )
     if state == "25006":
         return ResourceUnreachable(
@@ -316,23 +313,9 @@ def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackEr
     """What the functions in schema/ raise."""
     effect: str = detail.get("effect", "")
     if state == "TB001":
-        return LeaseLost(
-            f"Run {short(run)} was taken over by another process while this one was away.",
-            hint=f"Nothing more is written for it; `takeback log --run {short(run)}` shows where it stands.",
-        )
-    if state == "TB004":
-        return Blocked(
-            f"Effect {short(effect)} on {display(detail['resource'])} is stuck, so nothing may build on it.",
-            hint=f"`takeback show {short(effect)}` tells what is known; put it right and run `takeback recover`, or "
-            "undo it: merge, skip and force say what becomes of what is someone else's.",
-            blockers=(effect,),
-        )
-    if state == "TB005":
-        return StoreBusy(
-            f"Another effect ({short(effect)}) is being made on {display(detail['resource'])}.",
-            hint="Try again when it is finished.",
-            effect=effect,
-        )
+        return taken_over(run)
+    if state in ("TB004", "TB005"):
+        return in_the_way(effect, State.STUCK if state == "TB004" else State.INTENDED, detail["resource"])
     if state == "TB006":
         return overtaken(effect)
     if state == "TB010":

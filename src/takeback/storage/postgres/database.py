@@ -318,6 +318,6 @@ class PostgresDatabase:
 
 def in_doubt() -> InDoubt:
     return InDoubt(
-        "The connection to the store was lost while something was written down, and the server does not come back.",
-        hint="Whether it was written is found out when the server answers again: `takeback recover`.",
+        "Lost the connection to the store during a commit; its outcome is unknown.",
+        hint="When the server answers again, run `takeback recover` to find out.",
     )

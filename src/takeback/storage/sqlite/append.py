@@ -5,23 +5,24 @@ from collections.abc import Sequence, Set
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
+from takeback.errors import KeyReused, RecordInvalid
 from takeback.model.effect import OPEN_STATES, State
-from takeback.model.ids import short
 from takeback.model.lifecycle import (
     BIRTHS,
     KEYLESS,
     OF_EFFECTS,
     Life,
     consequences,
+    in_the_way,
     outlives_its_run,
     refuse_unfit_run,
     stands_aside,
+    taken_over,
     touched,
     waits_for_a_person,
 )
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
-from takeback.model.resource import Ground, Project, display, made_markers, touched_projects, without_fragment
+from takeback.model.resource import Ground, Project, made_markers, touched_projects, without_fragment
 from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
 from takeback.storage.bodies import parsed, shortened
 from takeback.storage.leases import refuse_unheld_opening
@@ -80,19 +81,12 @@ class Stand(NamedTuple):
 def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
     stand = stand_of(connection, draft.kind, draft.run, draft.effect)
     if lease and stand.generation != lease.generation:
-        raise lost(lease)
+        raise taken_over(lease.run)
     row = row_of(stand.seq, stand.hash, draft, at)
     connection.execute(f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     record = Record(row[0], *draft[:3], at, draft.body, row[6])
     _project(connection, record, stand, lease)
     return record
-
-
-def lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(
-        f"Run {short(lease.run)} was taken over by another process while this one was away.",
-        hint=f"Nothing more is written for it; `takeback log --run {short(lease.run)}` shows where it stands.",
-    )
 
 
 def row_of(newest: int, previous: bytes, draft: Draft, at: int) -> Row:
@@ -249,18 +243,7 @@ def refuse_overlap(
     for id, state, resource in ((id, state, one) for id, state, all in (*theirs, *unlisted) for one in all):
         if not wanted.overlapping(without_fragment(resource)):
             continue
-        if state == State.STUCK:
-            raise Blocked(
-                f"Effect {short(id)} on {display(resource)} is stuck, so nothing may build on it.",
-                hint=f"`takeback show {short(id)}` tells what is known; put it right and run `takeback recover`, or "
-                "undo it: merge, skip and force say what becomes of what is someone else's.",
-                blockers=(id,),
-            )
-        raise StoreBusy(
-            f"Another effect ({short(id)}) is being made on {display(resource)}.",
-            hint="Try again when it is finished.",
-            effect=id,
-        )
+        raise in_the_way(id, state, resource)
 
 
 def _body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:

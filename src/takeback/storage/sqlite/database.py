@@ -302,7 +302,7 @@ class SqliteDatabase:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return RecordInvalid(
                 f"The journal is damaged: {error}.",
-                hint="Run `takeback verify`: it tells how far the damage reaches.",
+                hint="Run `takeback verify`: it shows how far the damage reaches.",
             )
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
             # A full disk stays sound; one that fails may have lost what it said it had written.
@@ -343,7 +343,9 @@ def _busy(path: str) -> StoreBusy:
             hint="Try again; `takeback doctor` shows who is at work.",
         )
     told = f"The store has been locked for {BUSY_SECONDS} seconds by {by[0]}."
-    return StoreBusy(told, hint="Try again when it is done. A stopped process goes on with `kill -CONT PID`.")
+    return StoreBusy(
+        told, hint="Try again when it is done. A stopped process continues after `kill -CONT PID`."
+    )
 
 
 def schema(name: str) -> str:

@@ -158,7 +158,7 @@ def _state() -> str:
         mine = home()
         if not os.path.isabs(mine):
             raise Misuse(
-                "Nothing tells where your home directory is, so there is no place for a store.",
+                "Your home directory is unknown, so there is no place for a store.",
                 hint="Set TAKEBACK_STORE, or HOME.",
             )
         state = os.path.join(mine, ".local", "state")
@@ -207,7 +207,7 @@ def _refuse_covered(path: str) -> None:
         if COVER.encode() in rest and point.decode("unicode_escape").encode("latin-1") == here:
             raise Refused(
                 f"The store at {path} is out of reach here: this runs inside `takeback run` or `takeback shell`.",
-                hint="Call takeback outside of it. What is changed in here is recorded when the command ends; "
+                hint="Call takeback outside of it. Changes made in here are recorded when the command ends; "
                 "--store or TAKEBACK_STORE name another store.",
             )
 
@@ -397,7 +397,7 @@ def _check_format(path: str) -> None:
     if not os.path.exists(os.path.join(path, "journal.db")):
         raise Corrupt(
             f"The store at {path} has lost its journal.",
-            hint="Restore journal.db from a backup, or move the directory away to start anew.",
+            hint="Restore journal.db from a backup, or move the directory away to start a new store.",
         )
 
 

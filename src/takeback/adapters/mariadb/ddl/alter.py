@@ -80,7 +80,7 @@ def plan_alter(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> U
 def _beyond(what: str) -> NoRemedy:
     return NoRemedy(
         f"{what} could not be taken back.",
-        hint="Nothing was changed. Columns, keys, checks and foreign keys can be altered.",
+        hint="Nothing was changed. takeback can undo changes of columns, keys, checks and foreign keys.",
     )
 
 

@@ -157,7 +157,7 @@ def _differing(wire: Wire, table: str, taken: KeptValues) -> list[str]:
         f"SELECT i FROM (SELECT {live_image(shape, 'r')} AS i, 1 AS n FROM {quoted(table)} r UNION ALL"
         f" SELECT {logged_image(shape, 'l')}, -1 FROM {quoted(taken.left)} l) u GROUP BY i HAVING SUM(n) <> 0 LIMIT 1"
     )
-    return ["has rows that were changed since, and no key by which they could be told apart"] if rows else []
+    return ["has modified rows, and no key to identify them by"] if rows else []
 
 
 def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
@@ -321,8 +321,8 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
         )
         if many:
             raise UndoFailed(
-                f"{many} rows of {table} did not get back what they had.",
-                hint="A trigger of the table may have changed them. What was saved is kept.",
+                f"{many} rows of {table} did not get their old values back.",
+                hint="A trigger of the table may have changed them. The saved values are kept.",
             )
 
 

@@ -286,7 +286,7 @@ def _refuse_set_back(connection: "Connection", before: dict[int, tuple[str, int 
             run(connection, "select setval(%s::oid::regclass, %s, true)", [oid, was])
             raise NoRemedy(
                 f"The statement sets the sequence {name} back, which cannot be taken back.",
-                hint=f"It was rolled back, and the sequence goes on from {was}. Run it yourself, outside takeback.",
+                hint=f"It was rolled back, and the sequence continues from {was}. Run it yourself, outside takeback.",
             )
 
 
@@ -349,9 +349,9 @@ def _refuse_switched_off(connection: "Connection") -> None:
     name = ask(connection, "select takeback.switched_off()")[0][0]
     if name:
         raise NoRemedy(
-            f"What is written to {name} would not be captured any more: its triggers zz_takeback_… are changed.",
-            hint="It was rolled back; nothing was changed. Name the triggers that are meant instead of ALL or USER; "
-            "`takeback sql protect` puts right what others switched off.",
+            f"Changes to {name} would no longer be captured: the statement changes its triggers zz_takeback_….",
+            hint="It was rolled back; nothing was changed. Name single triggers instead of ALL or USER. `takeback sql "
+            "protect` switches the triggers of takeback on again.",
         )
 
 

@@ -103,7 +103,7 @@ def said(error: Exception, path: str = "", holder: str = "") -> TakebackError:
     words = str(error).removeprefix(f"{type(error).__name__}: ")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(
-            f"Someone else is in the middle of a transaction on this database{holder and ': '}{holder}.",
+            f"Another process has a transaction open on this database{holder and ': '}{holder}.",
             hint="Nothing was changed. Try again when it has ended; lock_seconds in settings.json is how long it is "
             "waited for.",
         )
@@ -124,7 +124,7 @@ def said(error: Exception, path: str = "", holder: str = "") -> TakebackError:
         )
     if isinstance(error, apsw.CorruptError):
         return ResourceUnreachable(
-            f"SQLite says that the file is damaged: {words}.", hint="`PRAGMA integrity_check` tells more."
+            f"SQLite says that the file is damaged: {words}.", hint="`PRAGMA integrity_check` shows more."
         )
     where = getattr(error, "error_offset", -1)
     position = f" (at character {where + 1})" if isinstance(where, int) and where >= 0 else ""
@@ -168,7 +168,7 @@ class Watchman:
             return apsw.SQLITE_OK
         if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
             return self._no(
-                "A database that is attached would be changed without a way back.",
+                "Changes to an attached database could not be undone.",
                 "Open each file by itself with run.sql().",
             )
         if action == apsw.SQLITE_ANALYZE:
@@ -204,7 +204,7 @@ class Watchman:
             self.is_content = False
             return apsw.SQLITE_OK
         return self._no(
-            f"PRAGMA {name} changes the file or the connection in a way that cannot be taken back here.",
+            f"PRAGMA {name} changes the file or the connection in a way that cannot be undone.",
             "Set it outside of takeback.",
         )
 

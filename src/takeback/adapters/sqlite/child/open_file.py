@@ -159,7 +159,7 @@ class OpenFile:
             return self.as_before.execute(self.reading(shape), (key,)).fetchone()
         except apsw.BusyError:
             raise NoRemedy(
-                f"What was in {shape.name} cannot be read any more: the transaction is too large.",
+                f"The earlier rows of {shape.name} can no longer be read: the transaction is too large.",
                 hint="Nothing was changed. Make it in smaller transactions, or switch the database to WAL.",
             ) from None
 

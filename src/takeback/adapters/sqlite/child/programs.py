@@ -104,7 +104,7 @@ def take(connection: SqliteConnection, path: str, to: str) -> None:
             os.unlink(part)
         raise ResourceUnreachable(
             f"{path} could not be copied before the program starts: there is no room left on its disk.",
-            hint="Nothing was run. The copy lies beside the file and takes as much room as the file.",
+            hint="Nothing was run. The copy is beside the file and as large as the file.",
         ) from None
     except apsw.Error as error:
         raise said(error, path) from None
@@ -123,8 +123,8 @@ def compare(place: OpenFile, copy: str, id: str, has_parent: Callable[[], bool])
         except UnicodeDecodeError:
             pass  # with it goes the cursor that would keep the copy from being detached
     raise NoRemedy(
-        "There is text in rows that the program changed that is not UTF-8: what it did cannot be recorded.",
-        hint=f"What it did stays. The file as it was before is beside it: {os.path.basename(copy)}.",
+        "The program wrote text that is not UTF-8, so its changes cannot be recorded.",
+        hint=f"Its changes stay. A copy of the file before them is beside it: {os.path.basename(copy)}.",
     )
 
 

@@ -94,7 +94,7 @@ class Putting(NamedTuple):
     def _verify(self, part: Images) -> None:
         if wrong := self.connection.execute(part.count_wrong()).get:
             raise UndoFailed(
-                f"{wrong} rows of {part.shape.name} did not come back as they were.",
+                f"{wrong} rows of {part.shape.name} did not get their old values back.",
                 hint="Nothing was changed.",
             )
 
@@ -216,7 +216,7 @@ class Restoring:
         for one in self.objects:
             if now.get((one.type, one.name.lower()), "") != one.before:
                 raise UndoFailed(
-                    f"{one.type} {one.name} did not come back as it was.", hint="Nothing was changed."
+                    f"{one.type} {one.name} did not get its old definition back.", hint="Nothing was changed."
                 )
 
     def restored(self) -> list[Images]:

@@ -137,8 +137,8 @@ def rows(place: OpenFile, id: str, after: int, limit: int) -> list[Any]:
         return []
     if mine.released:
         raise Forgotten(
-            f"Effect {id[:8]} was forgotten: the rows that it changed are gone.",
-            hint=f"`takeback show {id[:8]}` still tells how many there were.",
+            f"Effect {id[:8]} was forgotten: the rows that it changed are no longer kept.",
+            hint=f"`takeback show {id[:8]}` still says how many there were.",
         )
     told: list[Any] = []
     with place.as_ours():

@@ -178,8 +178,8 @@ def _op(place: OpenFile, id: str) -> SqliteOp:
         )
     if op.released:
         raise Forgotten(
-            f"Effect {id[:8]} was forgotten: what it would take to undo it is gone.",
-            hint=f"`takeback show {id[:8]}` still tells what it did.",
+            f"Effect {id[:8]} was forgotten: it can no longer be undone.",
+            hint=f"`takeback show {id[:8]}` still shows what it did.",
         )
     if op.undone_by:
         raise Refused(
@@ -242,7 +242,7 @@ class SqliteUndo:
             self._connection.execute("ROLLBACK TO takeback_attempt; RELEASE takeback_attempt")
             left_out |= found.rows
         raise UndoFailed(
-            "What can be taken back and what cannot does not come apart.", hint="Nothing was changed."
+            "These rows depend on each other; they can only be undone together.", hint="Nothing was changed."
         )
 
     def _attempt(self, left_out: dict[int, tuple[str, str]], by: str | None) -> "dict[str, Any] | LeftOut":

@@ -1,4 +1,4 @@
-"""A journal, leases and blobs in memory: for tests, and to keep the protocols honest."""
+"""A journal, leases and blobs in memory: a third implementation, which keeps the protocols honest, and quick tests."""
 
 import threading
 import time
@@ -6,19 +6,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
-from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.errors import KeyReused
 from takeback.model.content import name_of
 from takeback.model.effect import OPEN_STATES, Effect, State
-from takeback.model.ids import short
 from takeback.model.lifecycle import (
     BIRTHS,
     KEYLESS,
     OF_EFFECTS,
     Life,
     consequences,
+    in_the_way,
     outlives_its_run,
     refuse_unfit_run,
     stands_aside,
+    taken_over,
     told,
     touched,
     waits_for_a_person,
@@ -28,7 +29,6 @@ from takeback.model.record import GENESIS, Draft, Flaw, Kind, Record, canonical,
 from takeback.model.resource import (
     Project,
     Scope,
-    display,
     in_scope,
     made_markers,
     overlaps,
@@ -73,7 +73,7 @@ class MemoryLeases:
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
         with self._lock:
             if not self.holds(lease):
-                raise LeaseLost(f"Run {short(lease.run)} was taken over by another process.")
+                raise taken_over(lease.run)
             self._leases[lease.run] = lease._replace(expires_at=now + lasts)
             return self._leases[lease.run]
 
@@ -110,9 +110,7 @@ class MemoryJournal:
         with self._lock:
             refuse_unheld(lease, drafts)
             if lease and not self._leases.holds(lease):
-                raise LeaseLost(
-                    f"Run {short(lease.run)} was taken over by another process while this one was away."
-                )
+                raise taken_over(lease.run)
             records, lives, runs = list(self._records), dict(self._lives), dict(self._runs)
             try:
                 return tuple(self._append(lease, draft) for draft in drafts)
@@ -183,14 +181,7 @@ class MemoryJournal:
                 continue
             for resource in touched(self._body(life)):
                 if any(overlaps(without_fragment(resource), one) for one in wanted):
-                    if life.state is State.STUCK:
-                        raise Blocked(
-                            f"Effect {short(life.id)} on {display(resource)} is stuck.", blockers=(life.id,)
-                        )
-                    raise StoreBusy(
-                        f"Another effect ({short(life.id)}) is being made on {display(resource)}.",
-                        effect=life.id,
-                    )
+                    raise in_the_way(life.id, life.state, resource)
 
     def records(
         self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
