@@ -255,6 +255,7 @@ with tb.run("agent", on_death="undo") as run:
 
 
 @pytest.mark.root
+@pytest.mark.able("user namespaces")
 def test_of_an_ordinary_user_too(person: Person) -> None:  # noqa: F811
     (person.work / "a").write_text("old\n")
     (person.work / "gone").write_text("there\n")
