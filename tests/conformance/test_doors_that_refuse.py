@@ -58,7 +58,7 @@ class TestSqlite(RefusingDoorSuite):
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(4, always=("postgres, one statement: select lo_put(lo, 0, 'spoilt') from large",))
+@pytest.mark.sampled(8, always=("postgres, one statement: select lo_put(lo, 0, 'spoilt') from large",))
 class TestPostgres(RefusingDoorSuite):
     @pytest.fixture(params=doors("postgres", *WRITES, ROLE), ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:
@@ -82,7 +82,7 @@ class TestRedis(RefusingDoorSuite):
         return RedisDoor(swift_path, redis_database, request.param, case)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "scene", [Door("postgres", program, one) for one in (*WRITES, ROLE)], ids=str, indirect=True
 )

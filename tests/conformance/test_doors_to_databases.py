@@ -41,14 +41,14 @@ class TestSqlite(DoorSuite):
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(4, always=("postgres, one statement: delete with cascade",))
+@pytest.mark.sampled(8, always=("postgres, one statement: delete with cascade",))
 class TestPostgres(DoorSuite):
     @pytest.fixture(params=doors("postgres", Door("postgres", statement, TRUNCATE)), ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(4, always=("mariadb, one statement: delete with cascade",))
+@pytest.mark.sampled(8, always=("mariadb, one statement: delete with cascade",))
 @pytest.mark.needs("mariadbd", "mariadb-install-db")
 class TestMariaDB(DoorSuite):
     @pytest.fixture(params=doors("mariadb"), ids=str)
@@ -56,7 +56,7 @@ class TestMariaDB(DoorSuite):
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(3, always=("SET with an expiry",))
+@pytest.mark.sampled(6, always=("SET with an expiry",))
 class TestRedis(DoorSuite):
     @pytest.fixture(
         params=named(

@@ -37,7 +37,7 @@ _WAYS = (
 DOORS = [Door(engine, *way) for engine in ("sqlite", "postgres", "mariadb") for way in _WAYS]
 
 
-@pytest.mark.sampled(6, always=("run.write",))
+@pytest.mark.sampled(9, always=("run.write",))
 class TestVerbs(KilledDoorSuite):
     @pytest.fixture(params=VERBS, ids=lambda story: story.door)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> FileDoor:
@@ -59,7 +59,7 @@ class TestCalls(KilledDoorSuite):
         return CallDoor(swift_path)
 
 
-@pytest.mark.sampled(7, always=("sqlite, one statement: delete with cascade",))
+@pytest.mark.sampled(14, always=("sqlite, one statement: delete with cascade",))
 class TestDatabases(KilledDoorSuite):
     @pytest.fixture(params=DOORS, ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:

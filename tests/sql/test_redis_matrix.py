@@ -16,7 +16,7 @@ def scene(request: pytest.FixtureRequest, redis_database: RedisDatabase) -> Redi
     return RedisScene(redis_database, request.param)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_a_command_does_what_the_table_says(scene: RedisScene) -> None:
     before = scene.world()
     {EXACT: _exact, NOTHING: _nothing, FAILS: _fails, REFUSED: _refused, READS: _reads}[scene.case.expect](
