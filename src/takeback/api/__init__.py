@@ -128,7 +128,7 @@ class Takeback:
         has a run of its own by that name."""
         begun = self._beginning(name, agent, project)
         where = None if project is None else begun.get("project", "")
-        # Looked for and made in one transaction: of several first commands one makes it and the others wait.
+        # LimitsLook for and made in one transaction: of several first commands one makes it and the others wait.
         with self.store.together():
             for info in self.store.journal.runs(unfinished=True):
                 mine = info.name == name and info.on_death is OnDeath.LEAVE and where in (None, info.project)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from takeback.errors import LeaseHeld, Refused
 from takeback.model.boot_clock import since_boot
@@ -37,6 +37,15 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+class LimitsLook(NamedTuple):
+    """At the limits of the store, when, until when that will do, and how far the nearest was."""
+
+    at: int
+    until: int
+    free: int
+    room: int
+
+
 class OpenStore:
     def __init__(
         self,
@@ -56,6 +65,7 @@ class OpenStore:
         self.unrecovered = ""
         self.settles = False  # whether the first change settles what a crash left
         self.lease_lasts = store.settings.lease_seconds * 1_000_000
+        self.looked: LimitsLook | None = None
         self._room = room
         self._keep_up = keep_up
 

@@ -47,7 +47,7 @@ def undo(
         what = _placed(opened, what, project)
     on_conflict_named(on_conflict)
     if not dry_run:
-        _refuse_unknown(opened, what)
+        what = _with_ids(opened, what)
         if paths is not None:  # judged before anything is settled, and again after that
             _chosen(opened, what, paths, cascade or with_needs)
         opened.store.use_spare()
@@ -74,7 +74,7 @@ def _undo_paths(
 ) -> "UndoResult":
     chosen = _chosen(opened, what, paths, more)
     result = _undo(opened, chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
-    wake_settled(opened)
+    _woken(opened, result)
     return result._replace(along=chosen.along)
 
 
@@ -102,7 +102,7 @@ def _undo_named(
     result = UndoResult("done", (), ())
     if made:
         result = _undo(opened, made, dry_run, cascade, with_needs, on_conflict, agent)
-        wake_settled(opened)
+        _woken(opened, result)
     if held:
         from takeback.runs.held import discard_all
 
@@ -112,20 +112,24 @@ def _undo_named(
         result = result._replace(
             effects=result.effects + dropped.effects, targets=result.targets + dropped.targets
         )
-    stuck = () if dry_run else stuck_in(opened.store.journal, what, opened.scope_for(what))
+    of_runs = not dry_run and getattr(what, "id", what) not in [one.id for one in found]
+    stuck = stuck_in(opened.store.journal, what, opened.scope_for(what)) if of_runs else ()
     if not stuck:
         return result
     # What it asked for did not all happen: part of the run waits for a person.
     return result._replace(outcome="stuck", effects=result.effects + stuck)
 
 
-def _refuse_unknown(opened: OpenStore, what: object) -> None:
-    """Names are judged before anything is settled."""
+def _with_ids(opened: OpenStore, what: Any) -> Any:
+    """With whole ids. Names are judged before anything is settled."""
     if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
-        for one in cast("Sequence[object]", what):
-            _refuse_unknown(opened, one)
-    elif isinstance(what, str):
-        id_of(opened.store.journal, what, scope=opened.scope_for(what))
+        return [_with_ids(opened, one) for one in cast("Sequence[object]", what)]
+    return id_of(opened.store.journal, what, scope=opened.scope_for(what)) if isinstance(what, str) else what
+
+
+def _woken(opened: OpenStore, result: "UndoResult") -> None:
+    if result.settled:
+        wake_settled(opened)
 
 
 def _placed(opened: OpenStore, what: Any, project: "Path") -> Any:
@@ -144,7 +148,8 @@ def undo_to(
     project: "Path | None" = None,
     **wishes: Any,
 ) -> "UndoResult":
-    from takeback.runs.scope import Span, find, state_of
+    from takeback.runs.checkpoints import find, state_of
+    from takeback.runs.scope import Span
 
     point = find(opened.store.journal, checkpoint)
     own = scope_of_run(opened.store.journal, point.run)
@@ -195,7 +200,7 @@ def redo(
     on_conflict_named(on_conflict)
     if not dry_run:
         if isinstance(what, str):
-            _refuse_unknown(opened, what)
+            what = _with_ids(opened, what)
         what = _redo_settled(opened, what, project)
     wanted = to_redo(opened, what, project=project)
     return _undo(opened, wanted, dry_run, False, False, on_conflict, agent)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.api.open_store import OpenStore, now
+from takeback.api.open_store import LimitsLook, OpenStore, now
 from takeback.errors import InDoubt, Misuse, StoreFull, TakebackError, Unavailable
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
@@ -47,6 +47,10 @@ def something_left(journal: Journal, leases: Leases, now: int) -> bool:
             return True
     in_the_making = journal.effects(Query(states=(State.INTENDED,)))
     return any(effect.run not in resumed and leases.free(effect.run, now) for effect in in_the_making)
+
+
+_LOOK_LASTS = 60_000_000  # microseconds
+_MUCH_ROOM = 64 << 20
 
 
 class Verified(NamedTuple):
@@ -279,11 +283,23 @@ def _clear(opened: OpenStore) -> None:
 
 def keep_up(opened: OpenStore, run: str) -> None:
     """After a run ended well: give up what its time is over for, and bring the store under its limits."""
-    from takeback.retention.space import crowding
+    crowding: list[Verdict] = []
+    if opened.store.settings.versions_per_file:
+        from takeback.retention import space
 
-    ended = tuple(opened.store.journal.effects(Query(run=run, limit=50)))
-    _make_room(opened, crowding(opened.parts, opened.store.settings, now(), ended))
+        ended = tuple(opened.store.journal.effects(Query(run=run, limit=50)))
+        crowding = space.crowding(opened.parts, opened.store.settings, now(), ended)
+    if crowding or not _within_limits(opened):
+        _make_room(opened, crowding)
     expire_drops(opened)
+
+
+def _within_limits(opened: OpenStore) -> bool:
+    """Whether a look not long ago found so much room that no limit can be met by now."""
+    looked = opened.looked
+    if looked is None or not looked.at <= now() < looked.until:
+        return False
+    return opened.store.free_bytes() > looked.free - looked.room // 2
 
 
 def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0) -> None:
@@ -296,6 +312,9 @@ def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0)
     if decisions := {one.effect.id: one for one in found}:
         _give_up(opened, tuple(decisions.values()))
         space = _space(opened, more)
+    room = min(limits.store - space.taken, space.free - limits.free)
+    lasts = min(_LOOK_LASTS, settings.accepted_seconds * 10_000)  # a hundredth of the term
+    opened.looked = LimitsLook(now(), now() + lasts, space.free, room) if room > _MUCH_ROOM else None
     if (space.over(limits)[0] and drop_unused(opened.parts, now() / 1e6)) or any_unused(
         opened.store.path, now() / 1e6
     ):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from takeback.api.open_store import OpenStore, now
 from takeback.api.upkeep import before_change
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import PERSON, State
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.format_1 import with_fields
 from takeback.model.functions import refuse_while_looking
 from takeback.model.ids import new_id, short
@@ -297,13 +297,13 @@ def is_being_taken_back(opened: OpenStore, info: RunInfo) -> bool:
 
 def unfinished_workflow(opened: OpenStore, what: Any) -> RunInfo | None:
     """The run that is meant, if it is one of a workflow that has not ended."""
+    if isinstance(what, Effect):
+        return None
     name: Any = getattr(what, "id", what)
     if isinstance(name, (list, tuple)):
         several = cast("Sequence[Any]", name)
         return unfinished_workflow(opened, several[0]) if len(several) == 1 else None
-    known = isinstance(name, str) and bool(name) and name.isascii()
-    ids = opened.store.journal.resolve(name.lower()) if known else ()
-    info = next(opened.store.journal.runs(ids), None) if len(ids) == 1 else None
+    info = next(opened.store.journal.runs((name,)), None) if isinstance(name, str) and name else None
     return info if info and info.on_death is OnDeath.RESUME and info.state not in _ENDED else None
 
 

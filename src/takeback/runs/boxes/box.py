@@ -48,8 +48,15 @@ from takeback.runs.boxes.setting import (
 )
 from takeback.runs.change import Options, make_change
 from takeback.runs.commands.outcome import Changed, CommandOutcome, of_sandbox
-from takeback.runs.commands.pipes import Pipes
-from takeback.runs.commands.request import CommandRequest, refuse_odd, refuse_unfit, shown, told, words_of
+from takeback.runs.commands.request import (
+    CommandRequest,
+    Pipes,
+    refuse_odd,
+    refuse_unfit,
+    shown,
+    told,
+    words_of,
+)
 from takeback.runs.core import RunCore
 from takeback.runs.undo import undo_all
 from takeback.storage.protocols import Query

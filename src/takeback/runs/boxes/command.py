@@ -17,8 +17,7 @@ from takeback.model.resource import file_resource
 from takeback.runs.boxes.setting import Setting
 from takeback.runs.change import Options, drop_change, hold_change
 from takeback.runs.commands.outcome import Changed, left_behind, why_final
-from takeback.runs.commands.pipes import TerminalUse
-from takeback.runs.commands.request import CommandRequest, shown, told
+from takeback.runs.commands.request import CommandRequest, TerminalUse, shown, told
 from takeback.runs.commands.scratch import hidden
 from takeback.runs.core import RunCore
 from takeback.sandbox.ability import in_words as unmapped
@@ -28,7 +27,7 @@ from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.engine.drop import Final
-    from takeback.runs.commands.pipes import Pipes
+    from takeback.runs.commands.request import Pipes
     from takeback.sandbox.differences import LeftPath
     from takeback.sandbox.protocol import Ended
     from takeback.sandbox.sandbox import Running, Sandbox

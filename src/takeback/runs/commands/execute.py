@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
-from takeback.errors import Drifted, Failed, TakebackError, Unavailable
+from takeback.engine.guards import HOLD
+from takeback.engine.write import recorded
+from takeback.errors import Drifted, Failed, KeyReused, TakebackError, Unavailable
 from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
@@ -15,9 +17,10 @@ from takeback.runs.change import Options, drop_change, hold_change, make_change
 from takeback.runs.commands import outcome as outcomes
 from takeback.runs.commands.merge import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox
-from takeback.runs.commands.pipes import Pipes, TerminalUse
 from takeback.runs.commands.request import (
     CommandRequest,
+    Pipes,
+    TerminalUse,
     shown,
     told,
 )
@@ -60,17 +63,17 @@ def _step(
 ) -> CommandOutcome:
     """In a workflow: what it changed is the effect of the same step."""
 
-    def recorded(id: str) -> Effect | None:
+    def effect_of(id: str) -> Effect | None:
         return next(core.parts.journal.effects(Query(ids=(id,))), None) if id else None
 
     def run_it() -> CommandOutcome:
         with in_step(core, replay, asked):
             outcome = outcomes.kept_outcome(make())
-        return outcome._replace(dropped=recorded(outcome.dropped.id)) if outcome.dropped else outcome
+        return outcome._replace(dropped=effect_of(outcome.dropped.id)) if outcome.dropped else outcome
 
     def again(step: WorkflowStep) -> CommandOutcome:
         if "outcome" in step.body:
-            dropped = recorded(step.body.get(outcomes.DROPPED, ""))
+            dropped = effect_of(step.body.get(outcomes.DROPPED, ""))
             return outcomes.outcome_from_json(step.body, step.effect, dropped)
         assert step.effect
         outcome = outcomes.outcome_from_effect(step.effect)
@@ -80,9 +83,26 @@ def _step(
     return once(core, replay, COMMAND, says, asked, run_it, outcomes.outcome_to_json, again)
 
 
+def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOutcome | None:
+    """A command that changed something, or is held, under this key is not run again. What it printed is lost."""
+    earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
+    if earlier is None:
+        return None
+    if earlier.change.args.get("argv") != told(request.argv):
+        raise KeyReused(
+            f"The key {key!r} was used for another change: {earlier.change.summary}.",
+            hint="Give every command its own key.",
+            effect=earlier.id,
+        )
+    found = recorded(parts, earlier.change, key, HOLD)
+    return found and outcomes.outcome_from_effect(found)
+
+
 def _run_command(
     core: RunCore, request: CommandRequest, capture: bool, stdin: bytes | None, key: str
 ) -> CommandOutcome:
+    if earlier := _made_before(core.parts, request, key):
+        return earlier
     if not capture:
         outcome = _in_a_layer(core, request, None, Options(key=key))
         return outcome._replace(text=in_words(outcome))

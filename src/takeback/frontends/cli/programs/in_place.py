@@ -17,8 +17,7 @@ from takeback.model.plan import Outcome, way_to_both
 from takeback.model.remedy import surprises
 from takeback.model.resource import file_resource
 from takeback.runs.commands.outcome import CommandOutcome, in_numbers, in_words
-from takeback.runs.commands.pipes import Pipes, TerminalUse
-from takeback.runs.commands.request import directory_of, shown, told, words_of
+from takeback.runs.commands.request import Pipes, TerminalUse, directory_of, shown, told, words_of
 from takeback.storage.sqlite.store import exists
 
 if TYPE_CHECKING:
