@@ -19,7 +19,7 @@ TERM = 30 * 24 * HOUR
 
 def later(scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
     real = takeback.api.upkeep.now
-    for place in ("takeback.api.open_store.now", "takeback.api.upkeep.now"):
+    for place in ("takeback.api.store.now", "takeback.api.upkeep.now"):
         monkeypatch.setattr(place, lambda: real() + seconds * 1_000_000)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import Lease

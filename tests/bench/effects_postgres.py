@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind
 from takeback.storage.owners import myself

@@ -45,6 +45,11 @@ KILLED = ("files", "paid", "in doubt")
 # What each public method of an opened store does.
 LOOKS: dict[str, Callable[[Takeback], object]] = {
     "path": lambda tb: tb.path,
+    "store": lambda tb: tb.store,
+    "here": lambda tb: tb.here(),
+    "tell": lambda tb: tb.tell,
+    "progress": lambda tb: tb.progress,
+    "given_up": lambda tb: tb.given_up,
     "parts": lambda tb: tb.parts,
     "recovered": lambda tb: tb.recovered,
     "unrecovered": lambda tb: tb.unrecovered,
@@ -100,7 +105,7 @@ SETTLES: dict[str, Callable[[Takeback], object]] = {
     "worker": lambda tb: tb.worker({order.name: order}),
 }
 # Parts of a change that is under way; and a copy takes what is unfinished along as it is.
-WITHIN = {"stay_within_limits", "without_room", "copy_to"}
+WITHIN = {"stay_within_limits", "copy_to"}
 
 # What is asked for makes no sense: refused before anything is settled.
 SENSELESS: tuple[Callable[[Takeback], object], ...] = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.errors import LeaseLost
 from takeback.model.boot_clock import since_boot
 from takeback.model.run import Lease, RunState

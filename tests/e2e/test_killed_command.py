@@ -114,8 +114,8 @@ def test_the_next_change_drops_it_too(takeback: CommandLine, world: World, store
 
 
 AT_ITS_END = "import takeback.runs.commands.execute as execute; execute._merged = die"
-BEFORE_THE_RECORD = "from takeback.runs.commands import drop; drop.drop = die"
-AFTER_THE_RECORD = "from takeback.runs.commands import drop; drop.remove_all = die"
+BEFORE_THE_RECORD = "from takeback.runs.commands import merge; merge.drop = die"
+AFTER_THE_RECORD = "from takeback.runs.commands import merge; merge.remove_all = die"
 AFTER_THE_MERGE = "from takeback.runs.commands import scratch; scratch.remove_all = die"
 
 

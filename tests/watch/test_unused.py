@@ -9,7 +9,7 @@ import pytest
 
 import takeback
 from takeback.adapters.watch.index import indexes_in
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.audit.status import look
 from takeback.model.settings import Limits
 from takeback.runs.watch import UNUSED
@@ -148,7 +148,7 @@ def test_baselines_stay_while_forgetting_accepted_effects_makes_room_enough(tree
         with tb.run("old") as run:
             old = run.write(trees / "old", "small")
         real = takeback.api.upkeep.now
-        for place in ("takeback.api.open_store.now", "takeback.api.upkeep.now"):
+        for place in ("takeback.api.store.now", "takeback.api.upkeep.now"):
             monkeypatch.setattr(place, lambda: real() + 3601 * 1_000_000)
         fill(trees / "one", 6)
         with tb.run("edit") as run, run.watch(trees / "one"):

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from takeback.api import decisions, undo, upkeep, workflows
-from takeback.api.open_store import OpenStore, now
+from takeback.api.store import OpenStore, now
 from takeback.api.upkeep import Verified
 from takeback.api.workflows import work, worker
 from takeback.errors import Misuse, Renamed

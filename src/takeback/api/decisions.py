@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.api.open_store import OpenStore, now
+from takeback.api.store import OpenStore, now
 from takeback.api.undo import go_on_undoing
 from takeback.api.upkeep import before_change, erase, expire_drops
 from takeback.api.workflows import wake_settled

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from takeback.api.open_store import OpenStore, now
+from takeback.api.store import OpenStore, now
 from takeback.api.upkeep import before_change
 from takeback.api.workflows import (
     end_by_undo,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.api.open_store import LimitsLook, OpenStore, now
+from takeback.api.store import LimitsLook, OpenStore, now
 from takeback.errors import InDoubt, Misuse, StoreFull, TakebackError, Unavailable
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from takeback.api.open_store import OpenStore, now
+from takeback.api.store import OpenStore, now
 from takeback.api.upkeep import before_change
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import PERSON, Effect, State

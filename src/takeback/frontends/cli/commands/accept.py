@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.api.open_store import now as clock
+from takeback.api.store import now as clock
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command

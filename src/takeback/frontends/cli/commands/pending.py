@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.frontends.cli.command import Asked, Command, Does
 from takeback.frontends.cli.output.screen import Screen, clean, when

@@ -149,7 +149,7 @@ def _state(tb: "Takeback", screen: Screen, effect: Effect, undone: Sequence[str]
 
 
 def _approval(tb: "Takeback", effect: Effect) -> str:
-    from takeback.api.open_store import now
+    from takeback.api.store import now
     from takeback.engine.approval import as_it_stands
 
     one = as_it_stands(tb.store, effect, now())

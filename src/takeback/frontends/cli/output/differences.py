@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
-from takeback.api.open_store import now
+from takeback.api.store import now
 from takeback.audit.diff import DiffPart, difference
 from takeback.audit.diff import quoted as quoted_name
 from takeback.audit.views import effect_json
