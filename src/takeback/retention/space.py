@@ -1,4 +1,4 @@
-"""What is given up by itself when a run ends, or when there is no room for a capture; oldest accepted first."""
+"""Effects that takeback forgets by itself when a run ends, or if a capture has no room; oldest accepted first."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -88,7 +88,7 @@ def overflow(parts: Parts, settings: Settings, now: int, more: int) -> list[Verd
 
 
 def pinned_bytes(parts: Parts) -> int:
-    """What is pinned takes nothing away from the others: it counts beside the cap."""
+    """Pinned effects do not count against the cap."""
     if not parts.journal.tally().get("pinned"):
         return 0
     blobs = {

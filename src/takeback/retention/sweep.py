@@ -36,7 +36,7 @@ def live(parts: Parts) -> Iterator[str]:
 
 
 def _kept_by_adapters(parts: Parts) -> Iterator[str]:
-    """What was seen of watched trees, so that the next look need not read all of it again; the variables of boxes."""
+    """The listings of watched trees, so that the next look need not read all files again; the variables of boxes."""
     for name in ("tree", "box"):
         adapter = parts.adapters.get(name)
         if isinstance(adapter, Keeper):

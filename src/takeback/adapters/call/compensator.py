@@ -153,7 +153,7 @@ def just_now(effect: Effect) -> Effect:
 
 
 def undo_key(of: Effect) -> str:
-    """The same for every try to take this one back, whoever tries."""
+    """The same for every attempt to undo this effect, by any process."""
     return f"undo-{of.key or of.id}"
 
 

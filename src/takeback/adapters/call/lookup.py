@@ -17,7 +17,7 @@ class Actions:
         self._seen: dict[str, Action] = {}
 
     def see(self, action: Action) -> None:
-        """The newest of a name; a module that was loaded again has made its actions anew."""
+        """The newest action of a name wins: a module that is loaded again defines its actions again."""
         before = self._seen.get(action.name)
         if before is not None and _home(before) != _home(action):
             raise Misuse(

@@ -80,12 +80,12 @@ SECONDS = 10
 
 
 def _silently(words: str) -> None:
-    """Nobody listens."""
+    """Report to no one."""
 
 
 class Waiting(NamedTuple):
-    """A statement waits as any client does, except for what takeback itself holds for a decision: that has no end by
-    itself. An undo waits for nobody longer than this."""
+    """How long a statement waits for locks of changes that takeback holds for a decision, because these may never end.
+    For others it waits as any client does. An undo never waits longer than this."""
 
     seconds: int = SECONDS  # 0: no limit
     tell: Callable[[str], None] = _silently  # for a person, while it waits
