@@ -1,5 +1,5 @@
-"""What an ordinary user may write, and yet cannot change in a sandbox: copied into a layer it would need an owner whom
-the user namespace does not know."""
+"""Files that an ordinary user may write but cannot change in a sandbox: their copy in a layer would need an owner that
+the user namespace does not map."""
 
 import os
 from collections.abc import Sequence

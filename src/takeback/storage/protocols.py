@@ -96,10 +96,10 @@ class Journal(Projects, Protocol):
 
 
 class Leases(Protocol):
-    """Who may write on a run's behalf.
+    """Which process may write for a run.
 
-    When a lease ends is told by a clock that all who can open the store share and that nobody sets: `now`, the caller's
-    own, is for a store that has none. In microseconds, like `lasts`.
+    Leases expire by a monotonic clock that all users of the store share; `now`, the caller's own, is for a store
+    without one. In microseconds, like `lasts`.
     """
 
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
