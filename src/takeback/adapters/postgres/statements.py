@@ -1,6 +1,6 @@
 """Cut a text into statements, as the server would, and know those that cannot be part of an effect.
 
-This decides what is told, and that one statement at a time is sent; the server decides what may happen."""
+This decides the messages, and that one statement at a time is sent; the server decides what may happen."""
 
 import re
 from collections.abc import Iterator
