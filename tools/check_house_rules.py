@@ -24,7 +24,7 @@ LONGEST = 600
 MOST_FILES = 400
 CRUMB = 60  # lines: a shorter file with one importer belongs into it
 # Files that stay alone: the entry point, which must hear an interrupt before anything else is imported.
-ALONE = {"takeback.frontends.cli.main"}
+ALONE = {"takeback.frontends.cli.main", "takeback.engine.transaction"}  # a program; a door of its own
 NOUNS_IN_ING = {"testing", "setting"}
 BEING_REBUILT = ("takeback.frontends",)  # their circles and participles go with issue 15
 WORDS_WE_DO_NOT_USE = re.compile(r"(^|_)(manager|handler|helper|utils?|common|base)s?$")
@@ -136,8 +136,20 @@ def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
         small = module.lines < CRUMB and not module.is_package and name not in ALONE
         if small and len(users[name]) == 1:
             yield f"{name}: {module.lines} lines for {next(iter(users[name]))} alone; put them there."
+        yield from adapters_by_name(module)
     yield from names_used_twice(known)
     yield from circles(known)
+
+
+def adapters_by_name(module: Module) -> Iterator[str]:
+    """A decision outside an adapter asks its traits."""
+    if module.name.startswith(("takeback.adapters.", "takeback.testing.", "takeback.runs.")):
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Compare):
+            for side in (node.left, *node.comparators):
+                if isinstance(side, ast.Attribute) and side.attr == "adapter":
+                    yield f"{module.name}:{node.lineno}: ask `traits_of(change)`, not for an adapter's name."
 
 
 def names_used_twice(known: Mapping[str, Module]) -> Iterator[str]:

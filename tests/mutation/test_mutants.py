@@ -16,12 +16,11 @@ ROOT = Path(__file__).parents[2]
 def broken_copy(mutant: Mutant, into: Path) -> Path:
     source = into / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-    file = source / "takeback" / mutant.file
-    text = file.read_text()
-    for old, new in mutant.replace:
-        assert old in text, f"{mutant.file} no longer holds what this mutant replaces: {old!r}"
-        text = text.replace(old, new)
-    file.write_text(text)
+    for name, old, new in (*((mutant.file, *one) for one in mutant.replace), *mutant.also):
+        file = source / "takeback" / name
+        text = file.read_text()
+        assert old in text, f"{name} no longer holds what this mutant replaces: {old!r}"
+        file.write_text(text.replace(old, new))
     return source
 
 

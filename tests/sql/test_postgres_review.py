@@ -4,7 +4,8 @@ import pytest
 
 from takeback.adapters.database.protocol import OPEN, PREPARED
 from takeback.errors import Refused, StoreBusy
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.change import Phase, Review
+from takeback.model.effect import Effect, State
 from takeback.model.plan import Standing
 from tests.servers.process import wait_until
 from tests.sql.engines import intended
@@ -40,8 +41,7 @@ def held(bench: PgBench, session, adapter, statement: str, seconds: float = 600)
     session.begin(effect)
     session.execute(statement, ())
     shown = session.review()
-    reviewed = {"how": shown.how, "receipt": shown.receipt, "rows": [], "until": 0}
-    change = effect.change._replace(args={**effect.change.args, REVIEWED: reviewed})
+    change = effect.change._replace(phase=Phase(reviewed=Review(shown.how, shown.receipt, "")))
     effect = effect._replace(change=change, state=State.PROPOSED)
     session.hold(effect, seconds)
     return effect
@@ -56,7 +56,7 @@ def test_what_is_prepared_outlives_its_session_and_is_kept_by_anybody(prepared):
     adapter = prepared.adapter()
     session = adapter.connect(prepared.database)
     effect = held(prepared, session, adapter, "update t set a = 'z' where id = 1")
-    assert effect.change.args[REVIEWED]["how"] == PREPARED
+    assert effect.phase.reviewed.how == PREPARED
     session.close()
     assert standing(prepared, effect) is Standing.BETWEEN
     assert prepared.world() == before
@@ -147,7 +147,7 @@ def test_an_open_one_is_kept_by_its_own_adapter(bench):
     adapter = bench.adapter()
     session = adapter.connect(bench.database)
     effect = held(bench, session, adapter, "update t set a = 'z' where id = 1")
-    assert effect.change.args[REVIEWED]["how"] == OPEN
+    assert effect.phase.reviewed.how == OPEN
     assert adapter.verify(effect).standing is Standing.BETWEEN
     assert bench.world() == before
     adapter.apply(effect)

@@ -10,7 +10,6 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
-from takeback.model.effect import REVIEWED
 from tests.sql.conftest import Shop
 from tests.sql.test_run_sql import USERS, users
 
@@ -82,7 +81,7 @@ def test_what_the_database_holds_waits_when_the_run_has_ended(tb: Takeback, prot
     with tb.run("agent") as run:
         effect = run.sql(protected.url, review=True).execute(ADMIN).effect
     assert effect
-    if effect.change.args[REVIEWED]["how"] == "open":
+    if effect.phase.reviewed.how == "open":
         assert tb.effect(effect.id).state == "aborted"  # only its session could hold it
         return
     assert tb.effect(effect.id).waits_for == "person"
@@ -128,7 +127,7 @@ def test_killed_it_is_gone_or_still_held_and_never_made(
     tb.recover()
     assert users(tb, protected) == USERS
     effect = tb.effect(id)
-    if effect.change.args[REVIEWED]["how"] == "open":
+    if effect.phase.reviewed.how == "open":
         assert effect.state == "aborted"
     else:
         assert effect.waits_for == "person"
@@ -172,7 +171,7 @@ def test_killed_while_it_was_kept_the_decision_holds(
     id = child.stdout.decode().strip()
     settled = {one.effect: one.outcome for one in tb.recover()}
     effect = tb.effect(id)
-    if when == "before" and effect.change.args[REVIEWED]["how"] == "open":
+    if when == "before" and effect.phase.reviewed.how == "open":
         assert settled[id] == "aborted" and users(tb, protected) == USERS
         return
     # Its run died, so what it had done is taken back; but it was done first, or could not have been.

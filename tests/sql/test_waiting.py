@@ -19,7 +19,6 @@ from takeback.adapters.postgres import patient_connection
 from takeback.api import Takeback
 from takeback.errors import RowsHeld
 from takeback.model.database import Holder
-from takeback.model.effect import REVIEWED
 from takeback.model.ids import short
 from tests.servers.process import wait_until
 from tests.sql.conftest import SET_UP, Shop, served
@@ -94,7 +93,7 @@ def test_an_undo_names_what_is_held(tb: Takeback, protected: Shop) -> None:
 def test_what_the_database_holds_is_told_with_the_two_ways_out(tb: Takeback, preparing: Shop) -> None:
     with tb.run("agent") as run:
         held = run.sql(preparing.url, review=True).execute(ADMIN).effect
-    assert held and held.change.args[REVIEWED]["how"] == "prepared"
+    assert held and held.phase.reviewed.how == "prepared"
     name = short(held.id)
     with tb.run("other") as other, pytest.raises(RowsHeld, match=name) as refused:
         other.sql(preparing.url).execute(ROOT)

@@ -23,9 +23,36 @@ class Traits(NamedTuple):
     holds: bool = (
         False  # has release(): it holds things outside the blobs for as long as an effect can be undone
     )
-    calls: bool = False  # it calls functions of the application
+    calls: bool = (
+        False  # it calls functions of the application: what it did is settled by asking, or by a person
+    )
+    keys: bool = False  # its targets are keys of a file; the file as a whole is in the payload
+    boxes: bool = False  # its targets are layers of a box
     merges: bool = False  # has whole_files(): it can take an edit of a file out from under later ones
     divides: bool = False  # has bonds(): some paths of an effect can be taken back without the others
+
+
+_NOTHING = Traits()
+_DATABASE = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+_TREE = Traits(exact=True, holds=True, merges=True, divides=True)
+# Here, so that whoever has an effect and asks no adapter need not load one.
+TRAITS = {
+    "box": Traits(atomic=True, exact=True, boxes=True),
+    "call": Traits(exact=False, marks=True, redoes=False, calls=True),
+    "command": _TREE,
+    "config": Traits(stages=True, atomic=True, exact=True, merges=True, keys=True),
+    "file": Traits(stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True),
+    "mariadb": _DATABASE,
+    "postgres": _DATABASE,
+    "redis": _DATABASE._replace(watches=False),
+    "sqlite": _DATABASE,
+    "tree": _TREE,
+}
+
+
+def traits_of(change: Change) -> Traits:
+    """What its adapter promises; one that is not installed here promises nothing."""
+    return TRAITS.get(change.adapter, _NOTHING)
 
 
 class Assessment(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.box.adapter import read_variables
 from takeback.adapters.file import states
+from takeback.adapters.protocol import traits_of
 from takeback.errors import Corrupt, Misuse, TakebackError
 from takeback.model.box import Point, box_of, point_from_json
 from takeback.model.effect import Effect
@@ -52,7 +53,7 @@ def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[DiffPart, 
             *([f"returned {returned}"] if returned else []),
         )
         parts.append(DiffPart(effect.change.resource, words))
-    if effect.change.adapter == "config":
+    if traits_of(effect.change).keys:
         parts += [_key(target) for target in effect.targets if not only or overlaps(only, target.resource)]
     for target in file_targets(effect):
         if not only or only == target.resource or overlaps(only, target.resource):
@@ -86,7 +87,7 @@ def difference_of_all(blobs: Blobs, effects: Sequence[Effect], only: str = "") -
 
 def file_targets(effect: Effect) -> tuple[Target, ...]:
     """The files behind an effect; an edit of keys carries them in its payload."""
-    if effect.change.adapter == "config" and effect.remedy:
+    if traits_of(effect.change).keys and effect.remedy:
         inner = effect.remedy.payload.get("file", {}).get("remedy")
         return from_json(inner).targets if inner else ()
     return tuple(target for target in effect.targets if target.resource.startswith(SCHEME))
@@ -94,11 +95,11 @@ def file_targets(effect: Effect) -> tuple[Target, ...]:
 
 def in_words(effect: Effect, state: TargetState) -> str:
     """A few words for one state of a target of this effect."""
-    if effect.change.adapter == "config":
+    if traits_of(effect.change).keys:
         from takeback.adapters.config.formats import words
 
         return words(state)
-    if effect.change.adapter == "box":
+    if traits_of(effect.change).boxes:
         return point_words(state)
     if "identity" in state:
         return f"this {'directory' if state['type'] == 'dir' else state['type']}"

@@ -10,7 +10,7 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.review import MOST_ROWS, shown_rows
 from takeback.errors import Forgotten, Misuse, Refused
 from takeback.model.database import from_json, resource_of
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Standing
 
@@ -98,7 +98,7 @@ def no_way_back(effect: Effect) -> tuple[str, ...]:
 
 def receipt_of(effect: Effect) -> dict[str, Any]:
     """Of one that waits for a person, what it would be."""
-    return effect.receipt or effect.change.args.get(REVIEWED, {}).get("receipt", {})
+    return effect.receipt or (effect.phase.reviewed.receipt if effect.phase.reviewed else {})
 
 
 def counts_of(effect: Effect, turned: bool = False) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -183,7 +184,7 @@ def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
 def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
     """An effect that a live process is making is not in doubt."""
     for effect in store.journal.effects(Query(states=(State.INTENDED, State.STUCK))):
-        if effect.change.adapter != "call":
+        if not traits_of(effect.change).calls:
             continue
         if effect.state is State.STUCK or store.leases.free(effect.run, now):
             yield effect

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from takeback.errors import ApprovalExpired, Denied, Misuse, RecordInvalid, Refused
 from takeback.model.change import Change, intent
-from takeback.model.effect import GATE, Effect, State, waits_for_approval
+from takeback.model.effect import Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.remedy import Strategy
@@ -34,8 +34,8 @@ class Decision(NamedTuple):
 
 def digest_of(change: Change) -> str:
     """What an approval is for: exactly this, and the way back that was shown with it."""
-    gate: dict[str, Any] = change.args.get(GATE, {})
-    return hashlib.sha256(canonical([intent(change), gate.get("plan", "")])).hexdigest()
+    plan = change.phase.gate.plan if change.phase.gate else ""
+    return hashlib.sha256(canonical([intent(change), plan])).hexdigest()
 
 
 def has_ended(books: Books, run: str) -> bool:
@@ -44,8 +44,8 @@ def has_ended(books: Books, run: str) -> bool:
 
 def waits_until(effect: Effect, patience: int = 0) -> int:
     """When silence means no, microseconds since 1970; 0: never. `patience` is for proposals that do not say it."""
-    gate: dict[str, Any] = effect.change.args[GATE]
-    return gate.get("until", effect.at + patience if patience else 0)
+    gate = effect.phase.gate
+    return (gate and gate.until) or (effect.at + patience if patience else 0)
 
 
 def why_never(books: Books, effect: Effect, now: int) -> str:
@@ -117,7 +117,7 @@ def decide(
         )
     if approved and answer.strip().lower() != challenge(effect):
         raise Refused(
-            f"{effect.change.summary}: {effect.change.args[GATE]['plan']}. The answer does not say that.",
+            f"{effect.change.summary}: {effect.plan}. The answer does not say that.",
             hint=f'Say that you know: answer="{challenge(effect)}" (--answer "{challenge(effect)}").',
             effect=effect.id,
         )

@@ -45,7 +45,7 @@ class _Asked:
             try:
                 return question(about, *given, **named)
             except (ServerUnreachable, InDoubt) as error:
-                if isinstance(error, ServerUnreachable) or self._adapter.name == "call":
+                if isinstance(error, ServerUnreachable) or self._adapter.traits.calls:
                     self._silent[server] = error
                 raise
 

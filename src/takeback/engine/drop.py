@@ -2,8 +2,9 @@
 
 from enum import StrEnum
 
-from takeback.engine.parts import DropLimits, Parts, adapter_of, assessed, draft
-from takeback.engine.write import Terms, prepared, proposed, refuse_loss, refuse_own_store
+from takeback.engine.guards import DROP
+from takeback.engine.parts import DropLimits, Parts, draft
+from takeback.engine.write import Terms, ready
 from takeback.errors import StoreFull
 from takeback.model.change import Change
 from takeback.model.effect import PERSON, Dropped, DropReason, Effect, State, drop_body
@@ -44,27 +45,16 @@ def refusal(limits: DropLimits, size: int) -> Final | None:
     return None
 
 
-def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
-    """Everything but the change itself: what it would leave and what is there now are in the store."""
-    parts.refuse_if_suspect()
-    adapter = adapter_of(parts, change.adapter)
-    change = change._replace(args={**change.args, "waits": PERSON})
-    assessment = assessed(parts, adapter, change)
-    if assessment.changes_nothing:
-        return None
-    refuse_own_store(parts, assessment)
-    refuse_loss(change, assessment)
-    return prepared(parts, adapter, proposed(lease, change, terms), assessment)
-
-
 def drop(
     parts: Parts, lease: Lease, change: Change, terms: Terms, reason: DropReason, size: int | None = None
 ) -> Effect | None:
     """Proposed and dropped in one step: there is no moment in which it waits for a person. `size`: in bytes, where its
     targets do not tell."""
-    effect = ready(parts, lease, change, terms._replace(key=""))
-    if effect is None:
+    change = change._replace(phase=change.phase._replace(waits=PERSON))
+    made = ready(parts, lease, change, terms._replace(key=""), DROP)
+    if made is None:
         return None
+    effect = made.effect
     dropped = _dropped(parts, effect, reason)
     dropped = dropped if size is None else dropped._replace(bytes=size)
     first, second = parts.journal.append(

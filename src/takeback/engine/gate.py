@@ -1,14 +1,14 @@
 """Before something that cannot be taken back, or only by hand: a person says yes to exactly that."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.engine.approval import decision_on, digest_of, has_ended, in_words, waits_until
 from takeback.engine.parts import Parts
 from takeback.engine.settle import abort
 from takeback.errors import ApprovalExpired, AwaitingApproval, Denied, Refused
-from takeback.model.change import Change, intent
-from takeback.model.effect import GATE, PERSON, Effect
+from takeback.model.change import Approvable, Change, intent
+from takeback.model.effect import PERSON, Effect
 from takeback.model.ids import short
 from takeback.model.run import Lease
 
@@ -54,10 +54,9 @@ def passed(
 
 def gated(change: Change, assessment: Assessment, terms: AskedAt) -> Change:
     """As it is proposed to a person."""
-    gate: dict[str, Any] = {"plan": assessment.offers[0].residue}
-    if terms.patience:
-        gate["until"] = terms.asked_at + terms.patience
-    return change._replace(args={**change.args, "waits": PERSON, GATE: gate})
+    until = terms.asked_at + terms.patience if terms.patience else 0
+    gate = Approvable(assessment.offers[0].residue, until)
+    return change._replace(phase=change.phase._replace(waits=PERSON, gate=gate))
 
 
 def _asked_first(parts: Parts, effect: Effect) -> Refused:
@@ -71,7 +70,7 @@ def _asked_first(parts: Parts, effect: Effect) -> Refused:
 
 
 def waiting(effect: Effect) -> AwaitingApproval:
-    plan = effect.change.args[GATE]["plan"]
+    plan = effect.plan
     return AwaitingApproval(
         f"{effect.change.summary} waits for a person: {plan}.",
         hint=f"Nothing was called yet. `takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`; "

@@ -1,25 +1,21 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
 from takeback.adapters.protocol import Assessment
-from takeback.engine.drop import drop_held, ready, size_of
-from takeback.engine.parts import Parts, adapter_of, assessed, draft
-from takeback.engine.settle import abort
-from takeback.engine.write import Terms, announce, carry_out, prepared, refuse_own_store
+from takeback.engine.drop import drop_held, size_of
+from takeback.engine.guards import APPLY, HOLD, refuse_assessed
+from takeback.engine.parts import Parts, adapter_of, assessed
+from takeback.engine.settle import abort, carry_out
+from takeback.engine.write import Ready, Terms, announced, prepared, propose, ready
 from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import (
-    FIRST_TARGETS,
-    GATE,
     PERSON,
-    REVIEWED,
-    WAS_HELD,
     DropReason,
     Effect,
     State,
     waits_for_approval,
 )
 from takeback.model.ids import short
-from takeback.model.record import Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
@@ -29,22 +25,21 @@ _OVER = ", `takeback apply --force {}` also over what others changed"
 
 
 def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
-    """Ready, and not made until a person says so."""
-    effect = ready(parts, lease, change, terms)
-    if effect is None:
-        return None
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
-    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+    """Ready, and not made until a person says so. The one that is held, or was made, under the same key."""
+    change = change._replace(phase=change.phase._replace(waits=PERSON))
+    made = ready(parts, lease, change, terms, HOLD)
+    if made is None or made.earlier:
+        return made and made.effect
+    return propose(parts, lease, made.effect)
 
 
 def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world. Where
     all of it is there already nothing is recorded, and it stays as it was."""
-    if REVIEWED in change.args and effect.waits_for == PERSON and not waits_for_approval(effect):
+    if change.phase.reviewed and effect.waits_for == PERSON and not waits_for_approval(effect):
         from takeback.engine.review import apply
 
         return apply(parts, lease, effect, terms)
-    parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
     as_it_was = effect
     effect, assessment = judged(parts, effect, change)
@@ -52,10 +47,9 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
         return as_it_was
     # The key of one that was dropped is free, and may be another's by now.
     effect = effect._replace(key="" if effect.dropped else effect.key)
-    parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = prepared(parts, adapter, effect, assessment)
+    made = Ready(adapter, prepared(parts, adapter, effect, assessment), APPLY)
     with terms.held_back():
-        effect = announce(parts, lease, effect)
+        effect = announced(parts, lease, made, terms)
         try:
             return carry_out(parts, lease, adapter, effect)
         except InDoubt:
@@ -64,7 +58,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
             again = effect if effect.dropped else held_again(parts, effect)
             error.effect = again.id
             name, how = short(again.id), "can still be applied" if effect.dropped else "is held again"
-            forced = FIRST_TARGETS in change.args
+            forced = bool(change.phase.first_targets)
             once_more = f"`takeback apply {'--force ' if forced else ''}{name}` tries once more"
             over = "" if forced or not isinstance(error, Drifted) else _OVER.format(name)
             error.hint = f"Nothing was changed, and it {how}: {once_more}{over}."
@@ -73,18 +67,19 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
 
 def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assessment]:
     """As it would be made now. Raises where it cannot be; changes nothing."""
+    parts.refuse_if_suspect()
     _refuse_unheld(effect)
-    if waits_for_approval(effect):
+    if effect.phase.gate and waits_for_approval(effect):
         raise Refused(
-            f"Effect {short(effect.id)} waits for an approval: {effect.change.args[GATE]['plan']}.",
+            f"Effect {short(effect.id)} waits for an approval: {effect.plan}.",
             hint=f"`takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`.",
             effect=effect.id,
         )
     _refuse_conflicts(effect, change)
-    args = {name: value for name, value in change.args.items() if name != "waits"}
-    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
+    effect = effect._replace(change=change._replace(phase=change.phase._replace(waits="", was_held=True)))
     assessment = assessed(parts, adapter_of(parts, effect.change.adapter), effect.change)
-    refuse_own_store(parts, assessment)
+    if not assessment.changes_nothing:
+        refuse_assessed(parts, effect.change, assessment, APPLY)
     return effect, assessment
 
 
@@ -107,7 +102,7 @@ def is_final(parts: Parts, effect: Effect) -> bool:
     """Whether a drop of it cannot be taken back."""
     limits = parts.drops
     too_large = not limits.seconds or size_of(effect) > limits.bytes
-    return too_large or REVIEWED in effect.change.args or waits_for_approval(effect)
+    return too_large or effect.phase.reviewed is not None or waits_for_approval(effect)
 
 
 def _refuse_conflicts(effect: Effect, change: Change) -> None:

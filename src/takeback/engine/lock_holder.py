@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from takeback.engine.parts import Parts
 from takeback.errors import RowsHeld
 from takeback.model.database import ENGINES, Holder, busy
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.storage.protocols import Query
 
 
 def held_in(parts: Parts, resource: str) -> list[Effect]:
     """What waits for a decision in this database, newest first."""
     found = parts.journal.effects(Query(states=(State.PROPOSED,), newest=True))
-    return [one for one in found if REVIEWED in one.change.args and one.change.resource == resource]
+    return [one for one in found if one.phase.reviewed and one.change.resource == resource]
 
 
 def named(parts: Parts, resource: str, error: RowsHeld) -> RowsHeld:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
+from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating, traits_of
 from takeback.engine.dependents import dependents, needing, neighbours, related
 from takeback.engine.lock_holder import holders_named
 from takeback.engine.parts import Parts, adapter_of, assessed, whole
@@ -119,7 +119,7 @@ def refuse_impossible(journal: Journal, effect: Effect) -> None:
             f"Effect {name} never happened: {effect.note or 'it was aborted.'}",
             hint="There is nothing to undo.",
         )
-    if effect.state is State.STUCK and effect.change.adapter == "call":
+    if effect.state is State.STUCK and traits_of(effect.change).calls:
         raise _in_doubt(effect)
     if effect.state not in (State.DONE, State.STUCK):
         raise StoreBusy(

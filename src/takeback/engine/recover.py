@@ -14,7 +14,7 @@ from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.settled import Cause, Settled, finished, not_undone, told_of, verb_of
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
 from takeback.errors import Corrupt, Failed, InDoubt, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
+from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import ONLY, OnConflict, Plan, Sighting, Standing, in_turn
 from takeback.model.record import Draft, Kind
@@ -177,7 +177,7 @@ def _without_calls(found: Iterable[Effect]) -> tuple[Effect, ...]:
 def _held_open(parts: Parts, run: str) -> bool:
     """Whether a session of the run holds a transaction open; it cannot outlive its process."""
     found = parts.journal.effects(Query(run=run, states=(State.PROPOSED,)))
-    return any(effect.change.args.get(REVIEWED, {}).get("how") == "open" for effect in found)
+    return any(effect.phase.reviewed is not None and effect.phase.reviewed.how == "open" for effect in found)
 
 
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -192,7 +192,7 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
                 f"had not been completed; taken back, and `takeback apply {short(effect.id)}` tries again"
             )
             return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
-        if outcome == "aborted" and effect.change.args.get(WAS_HELD):
+        if outcome == "aborted" and effect.phase.was_held:
             return _held_again(parts, effect)
     except Stuck:
         outcome = "stuck"
@@ -248,7 +248,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     standing = sighting.standing if sighting else Standing.BEFORE
     stuck = "stuck undo" if effect.is_undo else "stuck"
     row = {State.PROPOSED: "proposed", State.STUCK: stuck}.get(effect.state)
-    making = "undo" if effect.is_undo else "apply" if REVIEWED in effect.change.args else "do"
+    making = "undo" if effect.is_undo else "apply" if effect.phase.reviewed else "do"
     if sighting and sighting.again and row != "proposed":
         row = "again"
     step = RECOVERY.get((row or making, standing))

@@ -2,15 +2,17 @@
 
 import json
 from itertools import islice
-from typing import Any
 
 from takeback.adapters.database.protocol import OPEN, RowChange
 from takeback.adapters.database.protocol import Reviewed as Shown
-from takeback.engine.parts import Parts, adapter_of, draft
+from takeback.engine.guards import COMMIT, REVIEW
+from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort, finish
-from takeback.engine.write import Terms, announce
+from takeback.engine.write import Ready, Terms, announced, ready
+from takeback.engine.write import propose as propose_effect
 from takeback.errors import InDoubt, Refused, ResourceUnreachable, Unavailable, VerifyFailed
-from takeback.model.effect import PERSON, REVIEWED, Effect, State
+from takeback.model.change import Change, Review
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
@@ -21,27 +23,34 @@ MOST_ROWS = 1_000
 GONE = "It is not held any more: the database has rolled it back."
 
 
+def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
+    """Known to no one else until it is proposed. Held or done, if it was made before under the same key."""
+    made = ready(parts, lease, change, terms, REVIEW)
+    assert made is not None
+    return made.effect
+
+
 def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int) -> Effect:
     """Durable before the database is told to hold it."""
     found = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
     rows = parts.blobs.put(_packed(found))
-    reviewed = {"how": shown.how, "receipt": shown.receipt, "rows": rows, "until": until}
-    change = effect.change._replace(args={**effect.change.args, "waits": PERSON, REVIEWED: reviewed})
+    reviewed = Review(shown.how, shown.receipt or {}, rows, until)
+    change = effect.change._replace(phase=effect.phase._replace(waits=PERSON, reviewed=reviewed))
     remedy = effect.remedy._replace(blobs=(*effect.remedy.blobs, rows)) if effect.remedy else None
     effect = effect._replace(change=change, remedy=remedy)
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
-    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+    return propose_effect(parts, lease, effect)
 
 
 def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
     """Committed, and seen to be. From the intent on it is decided: whoever comes after a crash commits it too."""
     parts.refuse_if_suspect()
-    adapter = adapter_of(parts, effect.change.adapter)
+    adapter, reviewed = adapter_of(parts, effect.change.adapter), effect.phase.reviewed
+    assert reviewed
     if adapter.verify(effect).standing is Standing.BEFORE:
         raise _gone(parts, lease, effect)
-    args = {name: value for name, value in effect.change.args.items() if name != "waits"}
     with terms.held_back():
-        effect = announce(parts, lease, effect._replace(change=effect.change._replace(args=args)))
+        effect = effect._replace(change=effect.change._replace(phase=effect.phase._replace(waits="")))
+        effect = announced(parts, lease, Ready(adapter, effect, COMMIT), terms)
         try:
             adapter.apply(effect)
         except (InDoubt, Unavailable) as error:
@@ -60,7 +69,7 @@ def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
             raise VerifyFailed(
                 f"{effect.change.summary}: the database says that this never happened.", effect=effect.id
             )
-        return finish(parts, lease, adapter, effect, effect.change.args[REVIEWED]["receipt"])
+        return finish(parts, lease, adapter, effect, reviewed.receipt)
 
 
 def _gone(parts: Parts, lease: Lease, effect: Effect) -> Refused:
@@ -80,10 +89,10 @@ def settle_reviewed(parts: Parts, lease: Lease) -> list[Effect]:
 
 
 def _settled(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
-    reviewed: dict[str, Any] | None = effect.change.args.get(REVIEWED)
+    reviewed = effect.phase.reviewed
     if reviewed is None:
         return None
-    if reviewed["how"] != OPEN:
+    if reviewed.how != OPEN:
         try:
             if adapter_of(parts, effect.change.adapter).verify(effect).standing is not Standing.BEFORE:
                 return None
@@ -98,7 +107,7 @@ def drop_all(parts: Parts, lease: Lease) -> int:
     it held."""
     dropped = 0
     for effect in parts.journal.effects(Query(run=lease.run, states=(State.PROPOSED,))):
-        if effect.waits_for == PERSON and REVIEWED in effect.change.args:
+        if effect.waits_for == PERSON and effect.phase.reviewed:
             abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, "Its run failed.")
             dropped += 1
     return dropped
@@ -106,7 +115,8 @@ def drop_all(parts: Parts, lease: Lease) -> int:
 
 def shown_rows(blobs: Blobs, effect: Effect) -> list[RowChange]:
     """What it would change; one more than `MOST_ROWS` if there are more."""
-    packed = b"".join(blobs.read(effect.change.args[REVIEWED]["rows"]))
+    assert effect.phase.reviewed
+    packed = b"".join(blobs.read(effect.phase.reviewed.rows))
     return [RowChange(*row) for row in json.loads(packed)]
 
 

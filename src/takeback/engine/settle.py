@@ -1,18 +1,129 @@
-"""How an effect in flight comes to rest: finished, taken back, or stuck."""
+"""From the intent to the outcome: how an effect is carried out and comes to rest: finished, taken back, or stuck."""
 
 from typing import Any
 
-from takeback.adapters.protocol import Adapter, Doubting
-from takeback.engine.parts import Parts
-from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import WAS_HELD, Effect, State, drop_body
+from takeback.adapters.protocol import Adapter, Doubting, traits_of
+from takeback.engine.parts import Parts, stage_of
+from takeback.errors import (
+    ApplyFailed,
+    ByHand,
+    Corrupt,
+    DidNotHappen,
+    Drifted,
+    InDoubt,
+    LeaseLost,
+    Refused,
+    RowsHeld,
+    Stuck,
+    TakebackError,
+    Unavailable,
+    UndoFailed,
+    VerifyFailed,
+)
+from takeback.model.change import Staged
+from takeback.model.effect import Effect, State, drop_body
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
+from takeback.policy.checks import AFTER, Check, run_checks
 
 BEGUN = "Taking it back was begun; whether that has happened is not known."
+
+
+def carry_out(
+    parts: Parts,
+    lease: Lease,
+    adapter: Adapter,
+    effect: Effect,
+    staged: tuple[Staged, ...] = (),
+    checks: tuple[Check, ...] = (),
+) -> Effect:
+    """From the intent to the outcome."""
+    receipt = None
+    try:
+        with stage_of(parts, adapter, "Restoring" if effect.is_undo else "Changing"):
+            receipt = adapter.apply(effect)
+        effect = effect._replace(receipt=receipt.data)
+        with stage_of(parts, adapter, "Checking"):
+            sighting = adapter.verify(effect)
+        if sighting.standing is not Standing.AFTER:
+            seen = (sighting.detail or sighting.standing).removesuffix(".")
+            raise VerifyFailed(
+                f"{display(effect.change.resource)} is not what was written: {seen}.",
+                effect=effect.id,
+            )
+        for one in staged:
+            run_checks(checks, one, AFTER)
+    except LeaseLost:
+        raise  # whoever has the run now settles it
+    except InDoubt as error:
+        return found_out(parts, lease, adapter, effect, error)
+    except ByHand as error:
+        raise stick(parts, lease, effect, str(error), error.hint) from error
+    except Drifted as error:
+        withdraw(parts, lease, adapter, effect, sentence_of(error))
+        raise
+    except BaseException as error:
+        if receipt is None and isinstance(error, (RowsHeld, DidNotHappen)):
+            # Known without asking; and whoever has the rows could keep us from asking, too.
+            abort(parts, lease, adapter, effect, sentence_of(error))
+            raise
+        take_back(parts, lease, adapter, effect, sentence_of(error))
+        if isinstance(error, OSError):
+            kind = UndoFailed if effect.is_undo else ApplyFailed
+            raise kind(
+                f"{effect.change.summary}: {error.strerror or error}.",
+                hint="It was taken back; nothing has changed.",
+                effect=effect.id,
+            ) from error
+        raise
+    try:
+        return finish(parts, lease, adapter, effect, receipt.data)
+    except Corrupt:
+        # The journal is damaged just where the outcome belongs, and nothing of it was written: what cannot be
+        # recorded must not stand. Other errors leave open whether it was written; recovery finds out.
+        adapter.undo(effect)
+        adapter.tidy(effect)
+        raise
+
+
+def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, error: InDoubt) -> Effect:
+    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and
+    recovery asks again."""
+    sighting = adapter.verify(effect)
+    if sighting.standing is Standing.AFTER:
+        return finish(parts, lease, adapter, effect, sighting.receipt)
+    if sighting.standing is Standing.UNKNOWN:
+        raise stick(parts, lease, effect, f"{sentence_of(error)} {_capital(sighting.detail)}.") from error
+    if sighting.standing is Standing.BETWEEN:
+        take_back(parts, lease, adapter, effect, f"{sentence_of(error)} {_capital(sighting.detail)}.")
+        raise VerifyFailed(
+            f"{effect.change.summary}: {sighting.detail}.", hint="It was taken back.", effect=effect.id
+        ) from error
+    abort(parts, lease, adapter, effect, f"{sentence_of(error)} It did not happen.")
+    raise ApplyFailed(
+        _about(effect, sentence_of(error)),
+        hint="It did not happen, as was found by asking; trying again is safe.",
+        effect=effect.id,
+    ) from error
+
+
+def _about(effect: Effect, sentence: str) -> str:
+    """Many say it already."""
+    about = effect.change.summary
+    return sentence if sentence.startswith(about) else f"{about}: {sentence}"
+
+
+def _capital(detail: str) -> str:
+    return detail[:1].upper() + detail[1:]
+
+
+def sentence_of(error: BaseException) -> str:
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return "It was interrupted."
+    return str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
 
 
 def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt: dict[str, Any]) -> Effect:
@@ -36,7 +147,7 @@ def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str
 
 
 def was_held(effect: Effect) -> bool:
-    return bool(effect.change.args.get(WAS_HELD)) and not effect.dropped
+    return effect.phase.was_held and not effect.dropped
 
 
 def _held_again(parts: Parts, effect: Effect) -> tuple[Draft, ...]:
@@ -66,7 +177,7 @@ def _record(
     except (Unavailable, InDoubt, Refused) as error:  # it is refused by a store that was moved meanwhile
         if effect.state is not State.INTENDED:
             raise
-        called = effect.change.adapter == "call" and not effect.is_undo
+        called = traits_of(effect.change).calls and not effect.is_undo
         begun = "called" if called else "made" if kind is Kind.DONE else "begun"
         raise unrecorded(effect.id, f"{effect.change.summary} was {begun}", error) from error
 
@@ -82,7 +193,7 @@ def unrecorded(effect: str, what: str, error: TakebackError) -> InDoubt:
 
 def way_out(effect: Effect) -> str:
     name = short(effect.id)
-    if effect.change.adapter == "call":
+    if traits_of(effect.change).calls:
         return (
             f"`takeback show {name}` tells what is known. Look whether it happened, then say so: "
             f"`takeback settle {name} --happened` or `--did-not`."

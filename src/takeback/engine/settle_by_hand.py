@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.errors import Misuse, Refused
 from takeback.model.effect import Effect, State
@@ -23,7 +24,7 @@ def refuse_unsettleable(effect: Effect) -> None:
             hint=f"`takeback show {name}` tells how it stands.",
             effect=effect.id,
         )
-    if effect.change.adapter != "call":
+    if not traits_of(effect.change).calls:
         raise Refused(
             f"takeback can see whether effect {name} happened, so it need not be settled by hand.",
             hint=f"`takeback recover` looks again; `takeback undo {name}` takes back what happened of it.",

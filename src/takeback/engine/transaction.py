@@ -1,18 +1,10 @@
 """A change that is made while its caller goes on working, such as a transaction of several statements: the intent is
 durable before the first of them, and the outcome is recorded when it has ended."""
 
-from takeback.engine.parts import Parts, adapter_of, assessed
-from takeback.engine.settle import abort, finish
-from takeback.engine.write import (
-    Terms,
-    announce,
-    found_out,
-    prepared,
-    proposed,
-    recorded,
-    refuse_loss,
-    refuse_own_store,
-)
+from takeback.engine.guards import SQL
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.settle import abort, finish, found_out
+from takeback.engine.write import Terms, announced, ready
 from takeback.errors import InDoubt, VerifyFailed
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
@@ -24,20 +16,10 @@ NOTHING = "Nothing was changed."
 
 def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     """The effect, intended; or done, if it was made before under the same key."""
-    effect = ready(parts, lease, change, terms)
-    return effect if effect.state is State.DONE else announce(parts, lease, effect)
-
-
-def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
-    """All but the intent: known to nobody yet. Done, if it was made before under the same key."""
-    parts.refuse_if_suspect()
-    if earlier := recorded(parts, change, terms.key):
-        return earlier
-    adapter = adapter_of(parts, change.adapter)
-    assessment = assessed(parts, adapter, change)
-    refuse_own_store(parts, assessment)
-    refuse_loss(change, assessment)
-    return prepared(parts, adapter, proposed(lease, change, terms), assessment)
+    made = ready(parts, lease, change, terms, SQL)
+    assert made is not None  # what a transaction changes is known at its end
+    with terms.held_back():
+        return announced(parts, lease, made, terms)
 
 
 def end(parts: Parts, lease: Lease, effect: Effect, receipt: dict[str, object] | None) -> Effect | None:

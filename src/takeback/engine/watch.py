@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from takeback.adapters.protocol import Watcher
-from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
+from takeback.engine.guards import WATCH, refuse_assessed, refuse_unmet
+from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, stage_of
 from takeback.engine.settle import abort
-from takeback.engine.write import Terms, prepared, proposed, refuse_loss, refuse_own_store
-from takeback.errors import Corrupt, StoreBusy
-from takeback.model.change import Change
+from takeback.engine.write import Terms, prepared, propose, proposed, recorded
+from takeback.errors import Corrupt, KeyReused, StoreBusy
+from takeback.model.change import ASKED, Change
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Standing
@@ -24,10 +25,16 @@ RECEIPT = "receipt"  # in what is found: told with the outcome, not with the int
 def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     """Durable before the first change: the proposal names the baseline, from which recovery can tell what was done."""
     parts.refuse_if_suspect()
-    change = change._replace(args={**change.args, "waits": COMMAND})
-    effect = proposed(lease, change, terms)
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
-    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+    if earlier := recorded(parts, change, terms.key, WATCH):
+        raise KeyReused(
+            f"The change with key {terms.key!r} was made before: {earlier.change.summary}.",
+            hint="Nothing was changed. What is watched happens again, so it needs a key of its own.",
+            effect=earlier.id,
+        )
+    parts.refuse_without_room(0)  # what it captures asks for its own
+    refuse_unmet(terms.expects)
+    change = change._replace(phase=change.phase._replace(waits=COMMAND))
+    return propose(parts, lease, proposed(lease, change, terms))
 
 
 def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Change | None]) -> Effect | None:
@@ -39,12 +46,11 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         if change is None:
             abort(parts, lease, adapter, effect, NOTHING)
             return None
-        args = {name: value for name, value in change.args.items() if name not in ("waits", RECEIPT)}
+        args = {name: value for name, value in change.args.items() if name != RECEIPT}
         receipt: dict[str, Any] = change.args.get(RECEIPT, {})
-        made = effect._replace(change=change._replace(args=args))
+        made = effect._replace(change=change._replace(args=args, phase=ASKED))
         assessment = assessed(parts, adapter, made.change)
-        refuse_own_store(parts, assessment)
-        refuse_loss(made.change, assessment)
+        refuse_assessed(parts, made.change, assessment, WATCH)
         made = parts.belonging(prepared(parts, adapter, made, assessment))
         with stage_of(parts, adapter, "Checking"):
             sighting = adapter.verify(made)

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse, RecordInvalid
-from takeback.model.change import Change
+from takeback.model.change import Change, Phase, from_recorded, recorded_args
 from takeback.model.record import Kind, Record
 from takeback.model.remedy import Remedy, Target, from_json
 
@@ -27,11 +27,6 @@ def state_named(name: str) -> State:
         raise Misuse(f"There is no state {name!r} of an effect.", hint=f"It is one of {known}.") from None
 
 
-WAS_HELD = "was_held"  # in the arguments of a change that waited for a person first
-REVIEWED = "reviewed"  # in those of a transaction that waits, or waited, for a person
-GATE = "gate"  # in those of one that a person must approve: the way back, or that there is none
-FIRST_TARGETS = "first_targets"  # in those of one that is applied with force: what it was before
-TAKEN_BACK_BY = "taken_back_by"  # in those of a drop that was made first: the undo that took it back
 PERSON = "person"
 COMMAND = "command"
 
@@ -136,7 +131,16 @@ class Effect(NamedTuple):
     @property
     def waits_for(self) -> str:
         """While proposed: `PERSON` to apply or discard it, `COMMAND` to end; "" for one that is being made."""
-        return waits(self.change.args) if self.state is State.PROPOSED else ""
+        return self.change.phase.waits if self.state is State.PROPOSED else ""
+
+    @property
+    def phase(self) -> Phase:
+        return self.change.phase
+
+    @property
+    def plan(self) -> str:
+        """What a person must approve: the way back, or that there is none; "" if no one must."""
+        return self.phase.gate.plan if self.phase.gate else ""
 
     @property
     def is_undo(self) -> bool:
@@ -145,10 +149,11 @@ class Effect(NamedTuple):
 
 def waits_for_approval(effect: Effect) -> bool:
     """The run that asked applies it, not the person who approves it."""
-    return effect.state is State.PROPOSED and GATE in effect.change.args
+    return effect.state is State.PROPOSED and effect.phase.gate is not None
 
 
 def waits(args: dict[str, Any]) -> str:
+    """As a record has it."""
     return args.get("waits", "")
 
 
@@ -174,7 +179,7 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
         "key": effect.key,
     }
     optional: dict[str, Any] = {
-        "args": change.args,
+        "args": recorded_args(change),
         "needs": list(effect.needs),
         "undoes": effect.undoes,
         "reason": effect.reason,
@@ -190,7 +195,8 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
 def from_intent(record: Record, agent: str, state: State) -> Effect:
     """The effect that a propose or intent record announces."""
     body = record.body
-    change = Change(body["adapter"], body["kind"], body["resource"], body["summary"], body.get("args", {}))
+    args, phase = from_recorded(body.get("args", {}))
+    change = Change(body["adapter"], body["kind"], body["resource"], body["summary"], args, phase)
     remedy = body.get("remedy")
     return Effect(
         id=record.effect,

@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from takeback.engine.parts import Parts
-from takeback.model.effect import TAKEN_BACK_BY, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.resource import Ground
 from takeback.model.settings import DAY, HOUR, Settings, span_in_words
@@ -113,8 +113,7 @@ def due(parts: Parts, settings: Settings, now: int) -> list[Verdict]:
 def with_their_undos(parts: Parts, decisions: Sequence[Verdict]) -> list[Verdict]:
     """With the undos that saved their content: its bytes are freed only when the undo, and the effect it undid, are
     forgotten too."""
-    args = (one.effect.change.args for one in decisions)
-    named: tuple[str, ...] = tuple(one[TAKEN_BACK_BY] for one in args if TAKEN_BACK_BY in one)
+    named = tuple(one.effect.phase.taken_back_by for one in decisions if one.effect.phase.taken_back_by)
     undos = tuple(parts.journal.effects(Query(ids=named, states=(State.DONE,)))) if named else ()
     of = tuple(one.undoes for one in undos)
     undone = parts.journal.effects(Query(ids=of, states=(State.UNDONE,))) if of else ()

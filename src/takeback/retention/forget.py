@@ -9,7 +9,7 @@ from takeback.adapters.database.protocol import Databases
 from takeback.adapters.protocol import Releasing
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import InDoubt, RecordInvalid, Refused, Unavailable
-from takeback.model.database import Database, is_of_database
+from takeback.model.database import ENGINES, Database, is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.lifecycle import ACCEPTS
@@ -67,11 +67,9 @@ def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -
     adapter = adapter_of(parts, database.engine)
     assert isinstance(adapter, Databases)
     found = parts.journal.effects(Query(remembered=True, newest=True))
-    own = [
-        one
-        for one in found
-        if one.change.adapter == database.engine and one.state not in (State.ABORTED, State.DROPPED)
-    ]
+    never_made = (State.ABORTED, State.DROPPED)
+    same = [one for one in found if ENGINES.get(one.change.resource.partition("://")[0]) == database.engine]
+    own = [one for one in same if one.state not in never_made]
     lost = named(parts, adapter.lost_by_unprotect(database, tables, own)) if own else ()
     return tuple(one._replace(why="goes: its database was unprotected") for one in lost)
 

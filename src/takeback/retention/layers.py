@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 from takeback.adapters.box.adapter import squash_links
+from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.box import Link, point_from_json
@@ -130,7 +131,7 @@ def _named_by_effects(parts: Parts) -> Iterator[str]:
                 f"The record of effect {short(effect.id)} is damaged, so the layers it needs are unknown.",
                 hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to sweep without it.",
             )
-        if effect.change.adapter != "box" or effect.forgotten:
+        if not traits_of(effect.change).boxes or effect.forgotten:
             continue
         for target in effect.targets:
             yield target.before["layer"]

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.model.effect import Effect, State
 from takeback.model.run import OnDeath
@@ -51,7 +52,9 @@ def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]
     most = settings.versions_per_file
     # What changed a whole tree is no version of a file, and looking at each of its paths would take minutes.
     # A call is the only one of its resource.
-    few = [one for one in ended if one.change.adapter != "call" and len(one.targets) <= _FEW] if most else []
+    few = (
+        [one for one in ended if not traits_of(one.change).calls and len(one.targets) <= _FEW] if most else []
+    )
     resources = dict.fromkeys(target.resource for one in few for target in one.targets)
     for resource in list(resources)[:_FILES_LOOKED_AT]:
         these = Query(resource=resource, forgettable=True)

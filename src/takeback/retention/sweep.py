@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from takeback.adapters.protocol import Keeper
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
-from takeback.model.effect import FIRST_TARGETS, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.storage import bodies
 from takeback.storage.protocols import Query
 
 SECOND = 1_000_000  # microseconds
-_BLOBS = ("content", "baseline", "targets", FIRST_TARGETS)
+_BLOBS = ("content", "baseline", "targets")
 _NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 
@@ -57,5 +57,5 @@ def _remedy_blobs(effect: Effect) -> tuple[str, ...]:
 
 
 def _named(effect: Effect) -> Iterator[str]:
-    found = (effect.change.args.get(name) for name in _BLOBS)
+    found = (*(effect.change.args.get(name) for name in _BLOBS), effect.phase.first_targets or None)
     return (digest for digest in found if isinstance(digest, str))

@@ -8,12 +8,9 @@ from takeback.engine.held import apply_held, discard_held, judged
 from takeback.engine.parts import Parts
 from takeback.engine.write import Terms
 from takeback.errors import Conflict, Drifted, Refused
-from takeback.model.change import Change
+from takeback.model.change import Change, Phase
 from takeback.model.effect import (
-    FIRST_TARGETS,
     PERSON,
-    REVIEWED,
-    TAKEN_BACK_BY,
     Effect,
     State,
     waits_for_approval,
@@ -37,8 +34,8 @@ def renewed(parts: Parts, change: Change) -> Change:
 
     targets = renewed(parts.blobs, read_targets(parts.blobs, change.args["targets"]))
     args = {name: value for name, value in change.args.items() if name != "conflicts"}
-    args |= {FIRST_TARGETS: change.args["targets"], "targets": put_targets(parts.blobs, targets)}
-    return change._replace(args=args)
+    args["targets"] = put_targets(parts.blobs, targets)
+    return change._replace(args=args, phase=change.phase._replace(first_targets=change.args["targets"]))
 
 
 def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run: bool = False) -> None:
@@ -49,7 +46,7 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run
             paths = "targets" in change.args  # else there is nothing to be overwritten path by path
             if paths:
                 _refuse_hindered(parts, fresh, force)
-            if dry_run and REVIEWED not in change.args and not (force and paths):
+            if dry_run and not change.phase.reviewed and not (force and paths):
                 judged(parts, fresh, change)
             if force and paths and not dry_run:
                 change = renewed(parts, change)
@@ -146,9 +143,9 @@ def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
 
     targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]
     told = {name: effect.change.args[name] for name in _OF_COMMANDS if name in effect.change.args}
-    args: dict[str, Any] = {**told, TAKEN_BACK_BY: undo.id}
     where = display(effect.change.args.get("cwd", effect.change.resource))
-    return command_change(parts.blobs, where, effect.change.summary, targets, args)
+    change = command_change(parts.blobs, where, effect.change.summary, targets, told)
+    return change._replace(phase=Phase(taken_back_by=undo.id))
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:

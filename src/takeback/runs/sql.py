@@ -251,7 +251,7 @@ class MadeTransaction:
     def __init__(self, effect: Effect) -> None:
         self.effect = effect
         self.answers: tuple[SqlResult, ...] = ()  # of an engine that answers only at the end (Redis)
-        self.before = effect.state is State.DONE  # under this key it was made before
+        self.before = effect.state is State.DONE or bool(effect.waits_for)  # made, or held, under this key
 
 
 def connected(hand: SqlHand, address: str) -> DatabaseSession:
@@ -327,7 +327,7 @@ class ReviewedSql(Sql):
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> Iterator[MadeTransaction]:
         hand = self._hand
-        made = MadeTransaction(transaction.ready(hand.parts, hand.lease, change, terms))
+        made = MadeTransaction(review.begin(hand.parts, hand.lease, change, terms))
         if made.before:
             yield made
             return

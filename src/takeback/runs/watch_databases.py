@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.database.protocol import Databases, Programs, Tell, quiet
+from takeback.engine.guards import refuse_own
 from takeback.engine.parts import adapter_of
 from takeback.engine.settle import abort
 from takeback.engine.watch import NOTHING, RECEIPT, begin, finish
-from takeback.engine.write import Terms, refuse_own
+from takeback.engine.write import Terms
 from takeback.errors import NoRemedy, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json

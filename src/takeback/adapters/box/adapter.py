@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Conflict, Corrupt, Drifted, Misuse, Refused, TakebackError
 from takeback.model.box import Link, Point, box_of, point_from_json, point_to_json
 from takeback.model.change import UNDO, Change, Staged
@@ -59,7 +59,7 @@ def box_change(
 class BoxAdapter:
     name = "box"
     version = 1
-    traits = Traits(atomic=True, exact=True)
+    traits = TRAITS["box"]
 
     def __init__(self, heads: Heads) -> None:
         self.heads = heads

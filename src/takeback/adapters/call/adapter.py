@@ -19,7 +19,7 @@ from takeback.adapters.call.ask import MOST, Asker, Processes
 from takeback.adapters.call.compensator import BACK_OFF, Compensator, action_of, in_words, just_now
 from takeback.adapters.call.functions import KEY, Hands, TimedOut, bound
 from takeback.adapters.call.lookup import Actions
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import (
     DidNotHappen,
     InDoubt,
@@ -66,7 +66,7 @@ def _short(value: Any) -> str:
 class CallAdapter:
     name = "call"
     version = 1
-    traits = Traits(exact=False, marks=True, redoes=False, calls=True)
+    traits = TRAITS["call"]
 
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions(processes.trusted)

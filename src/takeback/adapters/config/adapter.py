@@ -33,7 +33,7 @@ from takeback.adapters.config.undo import ConfigKeyChoice, Restoration, choices,
 from takeback.adapters.file.capture import told_merged
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import resolve
-from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Adapter, Assessment, Receipt
 from takeback.adapters.three_way.merge import unified
 from takeback.errors import Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change, Staged
@@ -128,7 +128,7 @@ class PreparedEdit(NamedTuple):
 class ConfigAdapter:
     name = "config"
     version = 1
-    traits = Traits(stages=True, atomic=True, exact=True, merges=True)
+    traits = TRAITS["config"]
 
     def __init__(self, file: Adapter, blobs: Blobs) -> None:
         self._file = file

@@ -19,7 +19,7 @@ from takeback.adapters.file.states import FileState, linked_names, same
 from takeback.adapters.file.swap import bring
 from takeback.adapters.file.undo import plan_undo
 from takeback.adapters.file.verify import look_again, manner_of, open_again, sight
-from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt, Staged
 from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError, VerifyFailed
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
@@ -35,7 +35,7 @@ class FileAdapter:
 
     name = "file"
     version = VERSION
-    traits = Traits(stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True)
+    traits = TRAITS["file"]
 
     def __init__(
         self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0, progress: Progress = SILENT

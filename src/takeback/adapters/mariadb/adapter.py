@@ -29,11 +29,11 @@ from takeback.adapters.mariadb.registry import (
 )
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, is_locked, words
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, Holder, busy, from_json, resource_of, target_of, to_json
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
     Obstacle,
@@ -57,7 +57,7 @@ _Found = TypeVar("_Found")
 class MariaAdapter:
     name = "mariadb"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+    traits = TRAITS["mariadb"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self.blobs = blobs
@@ -134,7 +134,7 @@ class MariaAdapter:
             if self._plan_of(_needed(effect.of)):
                 return Receipt(self._move_back(effect))
             return Receipt(self._retried(_database(effect), lambda wire: _take_back(wire, effect)))
-        if REVIEWED in effect.change.args:
+        if effect.phase.reviewed is not None:
             return Receipt(self._keep(effect))
         if effect.change.kind != SCRIPT:
             raise Misuse(
@@ -151,7 +151,7 @@ class MariaAdapter:
             change.settle(wire, effect.id)
             found = op_number(wire, effect.id)
             receipt = markers.receipt_of(wire, effect.id) if found else {}
-            held = REVIEWED in effect.change.args and not found and markers.is_held(wire, effect.id)
+            held = effect.phase.reviewed is not None and not found and markers.is_held(wire, effect.id)
             markers.let_go(wire, effect.id)
         there = found is not None and not found[2]
         standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
@@ -160,7 +160,7 @@ class MariaAdapter:
 
     def undo(self, effect: Effect) -> None:
         """As if it had never been: its marker and its images go too."""
-        if REVIEWED in effect.change.args and self._dropped(effect):
+        if effect.phase.reviewed is not None and self._dropped(effect):
             return
 
         def work(wire: Wire) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class MariaAdapter:
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held outside the database; and in it only what waits for a decision."""
-        if REVIEWED in effect.change.args and effect.state is State.PROPOSED:
+        if effect.phase.reviewed is not None and effect.state is State.PROPOSED:
             self._dropped(effect)
 
     def release(self, effect: Effect) -> None:

@@ -32,11 +32,11 @@ from takeback.adapters.postgres.tables import SCHEMA
 from takeback.adapters.postgres.transactions import KEEPER, happened, identity, refuse_another
 from takeback.adapters.postgres.undo import as_planned, reverse, take_back
 from takeback.adapters.postgres.unwind import look
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed, Unavailable
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.storage.protocols import Blobs
@@ -50,7 +50,7 @@ SCRIPT = "script"
 class PostgresAdapter:
     name = "postgres"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+    traits = TRAITS["postgres"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self._blobs = blobs
@@ -102,7 +102,7 @@ class PostgresAdapter:
         if effect.change.kind == UNDO:
             with understood(effect.change.summary), self._links.to(database) as connection:
                 return Receipt(take_back(connection, effect))
-        if REVIEWED in effect.change.args:
+        if effect.phase.reviewed is not None:
             return self._keep(effect)
         script = effect.change.args.get(SCRIPT)
         if not script:
@@ -122,12 +122,13 @@ class PostgresAdapter:
             database = database_of(effect)
             with understood(effect.change.summary), self._links.to(database) as connection:
                 transactions.keep(connection, effect.id)
-        return Receipt(effect.change.args[REVIEWED]["receipt"])
+        assert effect.phase.reviewed
+        return Receipt(effect.phase.reviewed.receipt)
 
     def verify(self, effect: Effect) -> Sighting:
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
-            waits = REVIEWED in effect.change.args and self._waits(connection, effect.id)
+            waits = effect.phase.reviewed is not None and self._waits(connection, effect.id)
             receipt = None if waits else happened(connection, effect.id)
         standing = Standing.BETWEEN if waits else Standing.BEFORE if receipt is None else Standing.AFTER
         target = TargetSighting(target_of(database, effect.id), standing, {"there": receipt is not None})
@@ -149,7 +150,7 @@ class PostgresAdapter:
             transactions.drop(connection, effect.id)
 
     def undo(self, effect: Effect) -> None:
-        if REVIEWED in effect.change.args:
+        if effect.phase.reviewed is not None:
             self._drop(effect)
         database = database_of(effect)
         with understood(effect.change.summary), self._links.to(database) as connection:
@@ -158,7 +159,7 @@ class PostgresAdapter:
                 sweep(connection)
 
     def tidy(self, effect: Effect) -> None:
-        if REVIEWED in effect.change.args and effect.state is State.PROPOSED:
+        if effect.phase.reviewed is not None and effect.state is State.PROPOSED:
             self._drop(effect)
         elif effect.state is State.INTENDED and effect.change.kind != UNDO:
             # A process that was killed in the middle of it left triggers attached. An undo looks for them by itself.

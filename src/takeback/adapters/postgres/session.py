@@ -41,7 +41,7 @@ from takeback.adapters.postgres.statements import WRITES, first_words, refuse_im
 from takeback.adapters.postgres.unwind import one_way
 from takeback.errors import InDoubt, Misuse, NoRemedy, StatementFailed
 from takeback.model.database import Database
-from takeback.model.effect import REVIEWED, Effect
+from takeback.model.effect import Effect
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connection import Connection
@@ -333,7 +333,7 @@ class PostgresSession:
 
     def hold(self, effect: Effect, seconds: float) -> None:
         with understood():
-            if effect.change.args[REVIEWED]["how"] == PREPARED:
+            if effect.phase.reviewed and effect.phase.reviewed.how == PREPARED:
                 transactions.prepare(self._connection, effect.id)
                 self._op = 0
                 return

@@ -12,7 +12,7 @@ from takeback.adapters.database.protocol import (
     RowChange,
     nothing_to_give_up,
 )
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import images_of, transact
 from takeback.adapters.redis.commands import judge, request
@@ -44,7 +44,7 @@ SCRIPT = "script"
 class RedisAdapter:
     name = "redis"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, holds=True)
+    traits = TRAITS["redis"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring) -> None:
         self._blobs = blobs

@@ -17,7 +17,7 @@ from takeback.adapters.database.protocol import (
     quiet,
 )
 from takeback.adapters.database.statements import USUAL, Waiting
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import (
     PAGE,
@@ -31,7 +31,7 @@ from takeback.adapters.sqlite.session import (
 from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, Holder, from_json, resource_of, target_of, to_json
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.plan import (
     Obstacle,
     OnConflict,
@@ -88,7 +88,7 @@ _WHY = "what each row was and became is kept in the file itself, in the same tra
 class SqliteAdapter:
     name = "sqlite"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, watches=True, holds=True)
+    traits = TRAITS["sqlite"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self._blobs = blobs
@@ -172,7 +172,7 @@ class SqliteAdapter:
                 raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
             return self._assess_undo(change, of, offers)
         database = from_json(change.args["database"])
-        if REVIEWED in change.args:
+        if change.phase.reviewed:
             return Assessment((resource_of(database),), offers)
         path = path_of(database)
         if not os.path.isfile(path):
@@ -223,7 +223,7 @@ class SqliteAdapter:
                 return Receipt(self._made(database, "undo", *given))
             except Conflict as error:
                 raise _placed(error, database) from None
-        if REVIEWED in effect.change.args:
+        if effect.phase.reviewed is not None:
             return self._keep(effect)
         if effect.change.kind != SCRIPT:
             raise Misuse(

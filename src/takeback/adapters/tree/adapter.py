@@ -8,7 +8,7 @@ from takeback.adapters.file.os_errors import translated
 from takeback.adapters.file.paths import scratch
 from takeback.adapters.file.sqlite_files import refuse_in_use
 from takeback.adapters.file.verify import look_again, off_its_ground
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.tree.apply import Carrier
 from takeback.adapters.tree.build import Lent
 from takeback.adapters.tree.capture import (
@@ -27,7 +27,7 @@ from takeback.adapters.tree.undo import PathStep, SeenPath, TreeUndo
 from takeback.adapters.tree.verify import sight
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change, Staged
-from takeback.model.effect import WAS_HELD, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.plan import Bond, Sighting, Standing, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
@@ -53,7 +53,7 @@ class TreeAdapter:
     ) -> None:
         """`name` is "command" or "tree"; `found` tells what changed in a watched tree."""
         self.name = name
-        self.traits = Traits(exact=True, watches=found is not None, holds=True, merges=True, divides=True)
+        self.traits = TRAITS["tree"]._replace(watches=found is not None)
         self._tools = Tools(blobs, held, progress=progress)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
@@ -77,7 +77,7 @@ class TreeAdapter:
                 for _, target in in_order(targets):
                     demand_before(target, places)
                     self._tools.progress.moved(items=1)
-        if change.args.get(WAS_HELD):  # who merges at once has just looked
+        if change.phase.was_held:  # who merges at once has just looked
             refuse_in_use(target.resource for target in targets if target.before["type"] == "file")
         lost: list[str] = list(change.args.get("lost", ()))
         why = "the earlier content is in the store, path by path"

@@ -11,7 +11,7 @@ from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.output.screen import Screen, clean, when
 from takeback.frontends.cli.session.store import existing, give, nothing_yet, opened, tell_nothing
-from takeback.model.effect import GATE, Effect
+from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.upkeep import now
 
@@ -45,7 +45,7 @@ def _proposal_json(effect: Effect) -> dict[str, Any]:
     return {
         **effect_json(effect),
         "arguments": effect.change.args.get("arguments"),
-        "plan": effect.change.args[GATE]["plan"],
+        "plan": effect.plan,
         "challenge": challenge(effect),
     }
 
@@ -55,7 +55,7 @@ def _say(screen: Screen, effect: Effect) -> None:
     screen.say(f"{screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
     screen.say(f"          asked for{who} {when(effect.at, now())}")
     screen.say(f"          with {clean(effect.change.args.get('arguments', ''))}")
-    screen.say(f"          way back: {screen.paint(clean(effect.change.args[GATE]['plan']), 'red')}")
+    screen.say(f"          way back: {screen.paint(clean(effect.plan), 'red')}")
 
 
 def _deciding_arguments(parser: ArgumentParser) -> None:

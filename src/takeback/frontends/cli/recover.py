@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
+from takeback.adapters.protocol import traits_of
 from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.commands import Asked, Command, Does
@@ -98,7 +99,7 @@ def _still_stuck(tb: takeback.api.Takeback, stuck: Sequence[Effect]) -> Takeback
 def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
     first = in_doubt[0]
     hint = "What tells whether it happened cannot be asked now: run `takeback recover` again when it can."
-    if first.change.adapter == "call":
+    if traits_of(first.change).calls:
         from takeback.engine.settle import way_out
 
         hint = way_out(first)

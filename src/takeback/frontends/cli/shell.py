@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked, Command
@@ -270,7 +271,7 @@ def _is_number(word: str) -> bool:
 
 def _steps(undone: "Sequence[Effect]") -> int:
     """Of a commit what was merged is not counted beside it."""
-    return sum(1 for effect in undone if effect.change.adapter == "box")
+    return sum(1 for effect in undone if traits_of(effect.change).boxes)
 
 
 def _uncommitted(box: "Box") -> int:

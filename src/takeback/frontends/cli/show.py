@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from takeback.adapters.protocol import traits_of
 from takeback.api import now
 from takeback.audit.diff import DiffPart, difference, in_words, quoted
 from takeback.audit.views import effect_json, record_json
@@ -132,7 +133,7 @@ def _state(tb: "Takeback", screen: Screen, effect: Effect, undone: Sequence[str]
     told = screen.state("partly undone" if undone else effect.state.value)
     if undone:
         told += f": {len(undone):,} of {counted(len(effect.targets), 'path')} taken back"
-    if effect.change.adapter == "call" and effect.state is State.STUCK:
+    if traits_of(effect.change).calls and effect.state is State.STUCK:
         told += ", in doubt" if not effect.is_undo else ""
     if waits_for_approval(effect):
         told += f", {_approval(tb, effect)}"
@@ -177,7 +178,7 @@ def _way_back(effect: Effect) -> str:
 
 
 def _say_targets(screen: Screen, effect: Effect, place: Here, undone: Sequence[str]) -> None:
-    if effect.change.adapter == "call":
+    if traits_of(effect.change).calls:
         return  # what it was given and what it returned are all there is to see of it here
     if "database" in effect.change.args:
         _say_tables(screen, effect)
@@ -278,7 +279,7 @@ def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
 
 
 def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:
-    if effect.change.adapter != "box":
+    if not traits_of(effect.change).boxes:
         return difference(tb.store.blobs, effect, only)
     from takeback.audit.diff import step_difference
     from takeback.model.resource import overlaps

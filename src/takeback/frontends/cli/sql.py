@@ -13,7 +13,7 @@ from takeback.frontends.cli.parser import Subcommand
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import give, opened, session
 from takeback.frontends.cli.show import say_rows
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
     if asked.options.dry_run:
         run.discard(effect.id)
         return None
-    if effect.change.args[REVIEWED]["how"] == "prepared":
+    if effect.phase.reviewed and effect.phase.reviewed.how == "prepared":
         return effect
     if not (sys.stdin and sys.stdin.isatty()):
         run.discard(effect.id)

@@ -10,7 +10,7 @@ from takeback.engine.parts import Parts
 from takeback.engine.settled import Settled
 from takeback.engine.write import Terms
 from takeback.errors import Drifted, Failed, LeaseHeld, Refused, ResourceUnreachable, StoreBusy, StoreFull
-from takeback.model.change import WORKSHOP, Change
+from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.run import Lease, Owner
@@ -95,8 +95,8 @@ def _rescued(parts: Parts, lease: Lease, one: KilledCommand, tell: Callable[[str
         return []  # another process was quicker
     known = parts.journal.effects(Query(run=one.run))
     saved = SavedDrop()
-    if all(effect.change.args.get(WORKSHOP) != one.id for effect in known):
-        what = one.change._replace(args=one.change.args | {WORKSHOP: one.id})
+    if all(effect.phase.workshop != one.id for effect in known):
+        what = one.change._replace(phase=Phase(workshop=one.id))
         terms = Terms(agent=one.agent)
         saved = drop_layer(
             parts,

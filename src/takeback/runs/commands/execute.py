@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Drifted, Failed, TakebackError, Unavailable
-from takeback.model.change import WORKSHOP, Change
+from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
@@ -280,7 +280,7 @@ def _order(request: CommandRequest, printed: Pipes | None, room: CommandRoom, st
 def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> Change:
     begun = _begun(request, outcome.coverage)
     workshop = id_in(os.path.basename(os.path.dirname(layer)))
-    return begun._replace(args=begun.args | {"exit_code": outcome.exit_code, WORKSHOP: workshop})
+    return begun._replace(args=begun.args | {"exit_code": outcome.exit_code}, phase=Phase(workshop=workshop))
 
 
 def _begun(request: CommandRequest, coverage: str) -> Change:

@@ -11,7 +11,7 @@ from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.log import done_in, state_shown
 from takeback.frontends.cli.output.screen import Screen, ahead, clean, counted, local_time, when
 from takeback.frontends.cli.session.store import give
-from takeback.model.effect import GATE, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.run import DECIDED, NEVER, OnDeath, RunInfo, RunState, needs_attention
@@ -29,7 +29,7 @@ _LONGEST = 2_000
 
 def tell_inbox(screen: Screen, status: Status) -> None:
     for effect in status.approvals[:_MOST_WAITING]:
-        _say(screen, "Waiting", effect, effect.change.args[GATE]["plan"])
+        _say(screen, "Waiting", effect, effect.plan)
     _more(screen, len(status.approvals))
     if status.approvals:
         screen.hint("`takeback pending` shows all of it; `takeback approve ID` or `takeback deny ID`.")
@@ -91,8 +91,8 @@ def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
         facts.append(("Returned", _cut(effect.receipt["result"])))
     if effect.remedy and (risk := effect.remedy.payload.get("risk", "medium")) != "medium":
         facts.append(("Risk", clean(risk)))
-    if GATE in args:
-        facts.append(("Plan", clean(args[GATE]["plan"])))
+    if effect.phase.gate:
+        facts.append(("Plan", clean(effect.plan)))
     if effect.state in (State.STUCK, State.INTENDED):
         facts.append(
             ("To do", f"look for it under its key, then `takeback settle {short(effect.id)} --happened`")

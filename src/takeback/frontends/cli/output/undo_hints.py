@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.api import now
 from takeback.errors import Blocked, Conflict, InDoubt, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
@@ -206,7 +207,7 @@ def earlier(tb: "Takeback", than: Effect) -> str:
 
 def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
     """How what is stuck comes to rest; of an undo, by having it finished."""
-    if effect.change.adapter == "call":
+    if traits_of(effect.change).calls:
         from takeback.engine.settle import way_out
 
         return way_out(effect)

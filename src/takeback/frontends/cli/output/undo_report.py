@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.audit.rows import counts_of, receipt_of
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, Conflict, Failed, InDoubt, Refused, Stuck, TakebackError
@@ -176,7 +177,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
         import json
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
-    if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
+    if result.outcome == "done" and any(not traits_of(one.change).calls for one in result.undo):
         left = undone if wanted.verb == "undo" else ()
         rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in left)
         screen.hint(_way_on(tb, result, wanted.verb) + rest)
@@ -373,7 +374,7 @@ def _amount(result: UndoResult) -> str:
 
 
 def _of_paths(effect: Effect) -> Sequence[Any]:
-    return () if effect.change.adapter == "call" else effect.targets
+    return () if traits_of(effect.change).calls else effect.targets
 
 
 def _counted(targets: Sequence[TargetOutcome], kind: str) -> str:
