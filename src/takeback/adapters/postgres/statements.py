@@ -127,7 +127,7 @@ def refuse_impossible(statement: str) -> None:
             hint="Nothing was changed. Run it yourself, outside takeback.",
         )
     if first == "NOTIFY":
-        raise Refused("What was notified cannot be taken back.", hint="Nothing was changed.")
+        raise Refused("A notification cannot be taken back.", hint="Nothing was changed.")
 
 
 def _no_way_back(three: str, statement: str) -> str:

@@ -72,8 +72,8 @@ def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> 
             gone[info.workflow] = gone.get(info.workflow, 0) + 1
     for name, count in gone.items():
         warn(
-            f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot go on, because there is "
-            "no such workflow any more."
+            f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot continue, because the workflow "
+            "no longer exists."
         )
 
 
@@ -216,7 +216,7 @@ def _resume_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from-checkpoint",
         metavar="C",
-        help="take back what came after this checkpoint, and go on from there",
+        help="undo later effects than this checkpoint, and continue from there",
     )
 
 
@@ -237,7 +237,7 @@ def _resume(asked: Asked) -> int:
         info = tb.find_run(options.run)
         if info.on_death is not OnDeath.RESUME:
             raise Misuse(
-                f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can go on with it.",
+                f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can continue it.",
                 hint="`tb.resume(run)` does that; `takeback undo --to CHECKPOINT` only takes back.",
             )
         tb.resume(info, from_checkpoint=options.from_checkpoint)
