@@ -27,7 +27,7 @@ from takeback.undos import Undos
 from takeback.upkeep import now
 
 if TYPE_CHECKING:
-    from takeback.adapters.database.protocol import RowChange
+    from takeback.adapters.database import RowChange
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
     from takeback.runs.run import Run
@@ -314,8 +314,7 @@ def _wire(
     progress: Progress,
 ) -> "Parts":
     from takeback.adapters.call.ask import Processes
-    from takeback.adapters.database.protocol import Keyring
-    from takeback.adapters.database.statements import Waiting
+    from takeback.adapters.database import Keyring, Waiting
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import DropLimits, Parts
     from takeback.storage.projects import Belonging

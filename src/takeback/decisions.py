@@ -216,8 +216,8 @@ class Deciding(ABC):
     def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
         """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
         if that is over, follows its policy, and whoever waited for it goes on."""
+        from takeback.engine.approval import refuse_unsettleable, settle
         from takeback.engine.recover import recover
-        from takeback.engine.settle_by_hand import refuse_unsettleable, settle
 
         self.store.refuse_if_suspect()
         if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -22,7 +22,7 @@ from takeback.storage.protocols import Journal, Leases, Query
 from takeback.storage.sqlite.store import Store, open_store
 
 if TYPE_CHECKING:
-    from takeback.adapters.database.protocol import Cover
+    from takeback.adapters.database import Cover
     from takeback.audit.runs import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
@@ -142,7 +142,7 @@ class Upkeep(ABC):
 
     def _rescue(self, parts: "Parts") -> "list[Settled]":
         """What commands changed whose takeback was killed."""
-        from takeback.runs.commands.drop import rescue
+        from takeback.runs.commands.merge import rescue
 
         return rescue(
             parts, os.path.realpath(self.store.path), myself(), now(), self._lease_lasts, self._tell
@@ -224,7 +224,7 @@ class Upkeep(ABC):
     ) -> "tuple[Cover, tuple[Verdict, ...]]":
         """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
         went with it: they are recorded as forgotten."""
-        from takeback.adapters.database.protocol import Databases
+        from takeback.adapters.database import Databases
         from takeback.engine.parts import adapter_of
         from takeback.retention.forget import record_forgotten, release, with_its_database
         from takeback.runs.lease import held_back
@@ -273,7 +273,7 @@ class Upkeep(ABC):
     def _swept(self, grace: int | None = None, baselines: bool = False, erased: Sequence[Effect] = ()) -> int:
         from takeback.retention.forget import release_forgotten
         from takeback.retention.layers import sweep_layers
-        from takeback.retention.sweep import sweep
+        from takeback.retention.space import sweep
         from takeback.runs.watch import UNUSED, drop_unused
 
         self.store.use_spare()

@@ -262,8 +262,8 @@ class Workflows(Upkeep):
 
     def _settle_calls(self, info: RunInfo, lease: Lease) -> None:
         """Of a run that goes on, or ends: whether calls that its process left in the middle have happened."""
-        from takeback.engine.functions import named
         from takeback.engine.recover import open_in, settle_all
+        from takeback.engine.settled import named
         from takeback.model.resource import function_in
 
         left = [one for one in open_in(self.parts, info.id) if function_in(one.change.resource)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from takeback.adapters.box.adapter import BoxAdapter, box_change
+from takeback.adapters.box import BoxAdapter, box_change
 from takeback.model.box import Link, Point, box_resource, point_from_json, point_to_json
 from takeback.model.change import Change
 from takeback.model.plan import OnConflict

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.box.adapter import STEP, squash_below
+from takeback.adapters.box import STEP, squash_below
 from takeback.model.box import Link, Point
 from takeback.model.ids import new_id
 from takeback.runs.boxes.box import Box

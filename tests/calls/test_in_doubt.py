@@ -266,7 +266,7 @@ def test_undo_of_several_answers_7_where_one_is_in_doubt(
 def test_run_and_shell_answer_125_and_name_the_effect_last(
     name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from takeback.frontends.cli import commands
+    from takeback.frontends.cli import answer as commands
 
     effect = "k" * 26
     lost_effect = takeback.InDoubt("The answer was lost.", hint="`takeback recover` looks.", effect=effect)

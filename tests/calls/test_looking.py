@@ -12,7 +12,8 @@ import pytest
 import takeback
 from examples.office import BankOffice
 from examples.payments import pay
-from takeback.frontends.cli.commands import COMMANDS, Does, answer, command_named
+from takeback.frontends.cli.answer import answer
+from takeback.frontends.cli.command import COMMANDS, Does, command_named
 from takeback.model.run import OnDeath
 from takeback.storage.protocols import Query
 

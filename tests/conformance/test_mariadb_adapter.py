@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.sqlite.adapter import SqliteAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json

@@ -282,7 +282,7 @@ def test_a_store_whose_maker_was_killed_is_told_as_such_and_left_so_by_looking(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before, it was told as no takeback store, with exit code 2."""
-    from takeback.frontends.cli.commands import answer
+    from takeback.frontends.cli.answer import answer
 
     monkeypatch.setenv("TAKEBACK_STORE", str(scene.store))
 

@@ -146,7 +146,7 @@ def watched() -> None:
 
 def interrupted() -> None:
     """An undo of the command line that died, asked for again, is finished; nothing else is taken back with it."""
-    from takeback.frontends.cli.commands import answer
+    from takeback.frontends.cli.answer import answer
 
     os.chdir(PLACE)
     if STEP == "undo":
@@ -204,7 +204,7 @@ def dropped() -> None:
 
 def conflict() -> None:
     """The report of an undo names what became of each target; a modified one is a conflict, by its outcome."""
-    from takeback.frontends.cli.commands import answer
+    from takeback.frontends.cli.answer import answer
 
     with takeback.open(STORE) as tb:
         if STEP == "write":

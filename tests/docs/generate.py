@@ -95,7 +95,7 @@ def errors() -> str:
 
 
 def cli() -> str:
-    from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
+    from takeback.frontends.cli.command import COMMANDS, command_named, parser_of
 
     text: list[str] = []
     group = ""
@@ -126,7 +126,7 @@ def _command(parser: ArgumentParser, help: str, example: str, name: str) -> str:
 
 
 def global_options() -> str:
-    from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
+    from takeback.frontends.cli.command import COMMANDS, command_named, parser_of
 
     first = next(iter(COMMANDS))
     shared = [action for action in _actions(parser_of(first, command_named(first))) if _is_global(action)]

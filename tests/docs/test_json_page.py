@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from takeback.frontends.cli.commands import COMMANDS as ENTRIES
+from takeback.frontends.cli.command import COMMANDS as ENTRIES
 from tests.docs.pages import DOCS, table
 
 PAGE = DOCS / "reference" / "json.md"

@@ -130,7 +130,7 @@ def _wait() -> None:
     import pkgutil
 
     import takeback
-    import takeback.frontends.cli.commands
+    import takeback.frontends.cli.answer
 
     for module in pkgutil.walk_packages(takeback.__path__, "takeback."):
         if ".testing" not in module.name and not module.name.endswith("__main__"):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from takeback import __version__
-from takeback.frontends.cli.commands import COMMANDS
+from takeback.frontends.cli.command import COMMANDS
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
@@ -82,7 +82,7 @@ def test_a_directory_removed_under_our_feet_is_told(takeback: CommandLine, world
     takeback.write("a", "1")
     gone = (
         "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
-        "from takeback.frontends.cli.commands import answer; sys.exit(answer(sys.argv[1:]))"
+        "from takeback.frontends.cli.answer import answer; sys.exit(answer(sys.argv[1:]))"
     )
 
     def there(*words: str) -> subprocess.CompletedProcess[str]:
@@ -192,7 +192,7 @@ def test_nothing_in_a_file_can_paint_on_the_terminal(takeback: CommandLine, worl
 
 LOADED = """
 import sys
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 code = answer(sys.argv[1:])
 print(*sorted(sys.modules), file=sys.stderr)
 sys.exit(code)

@@ -390,7 +390,7 @@ def test_explain_refuses_roots_that_would_not_be_watched(takeback: CommandLine, 
 SIGNALLED = """
 import os, sys
 from takeback.adapters.tree.apply import Carrier
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 clear = Carrier._clear
 def signalled(*given):
     Carrier._clear = clear

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 DYING = """
 import os, signal, sys
 from takeback.adapters.tree.apply import Carrier
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 Carrier._clear = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(answer(sys.argv[1:]))
 """

@@ -16,7 +16,7 @@ from tests.world import World
 STICKING = """
 import sys
 from takeback.adapters.file.adapter import FileAdapter
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 apply, undo = FileAdapter.apply, FileAdapter.undo
 def failing(what):
     def act(self, effect):
@@ -197,7 +197,7 @@ def test_undo_of_a_run_that_is_still_at_work_says_what_was_left_out(
 LATE = """
 import sys
 from takeback.adapters.file.adapter import FileAdapter
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 capture = FileAdapter.capture
 def late(self, effect, offer):
     open(sys.argv[1], "w").write(f"someone else's, before {sys.argv[2]}")

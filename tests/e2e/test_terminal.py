@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
+from takeback.frontends.cli.command import COMMANDS, command_named, parser_of
 from takeback.frontends.cli.help import ELSEWHERE, names, page
 from takeback.runs.commands.pipes import TerminalUse
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings

@@ -325,7 +325,7 @@ def test_sweep_frees_what_nothing_needs_and_keeps_the_rest(takeback: CommandLine
 HURRIED = """
 import os, sys
 from takeback.adapters.file.adapter import FileAdapter
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 apply = FileAdapter.apply
 def hurried(self, effect):
     os.kill(os.getpid(), int(sys.argv[1]))

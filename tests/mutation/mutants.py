@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "sweep keeps what a listed effect needs",
-        "retention/sweep.py",
+        "retention/space.py",
         (("            yield from effect.remedy.blobs\n", "            pass\n"),),
         ("tests/behaviour/test_retention.py", "-k", "sweep"),
     ),

@@ -143,7 +143,7 @@ def test_a_start_that_fails_makes_it_forgotten(
 
 
 def test_doctor_tries_in_any_case(tmp_path: Path, trials: list[str]) -> None:
-    from takeback.audit.doctor import examine
+    from takeback.frontends.cli.commands.doctor import examine
 
     with takeback.open(str(tmp_path / "store")):
         pass

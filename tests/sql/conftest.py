@@ -77,7 +77,7 @@ def tb(tmp_path: Path) -> Iterator[Takeback]:
 
 @pytest.fixture
 def protected(shop: Shop, tb: Takeback) -> Shop:
-    from takeback.adapters.database.protocol import Databases
+    from takeback.adapters.database import Databases
 
     database = tb.parts.named(shop.url)
     adapter = tb.parts.adapters[database.engine]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from takeback.adapters.database.protocol import Databases, DatabaseSession
+from takeback.adapters.database import Databases, DatabaseSession
 from takeback.adapters.protocol import Adapter
 from takeback.errors import StatementFailed
 from takeback.model.change import Change

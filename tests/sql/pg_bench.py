@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.postgres.session import PostgresSession
 from takeback.model.change import Change

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.sqlite.adapter import SqliteAdapter
 from takeback.adapters.sqlite.session import SqliteSession
 from takeback.model.database import Database

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.registry import Registry
 from takeback.model.database import Database
 from tests.memory import MemoryBlobs

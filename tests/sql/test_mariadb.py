@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.mariadb import net, wire
 from takeback.adapters.mariadb import undo as undoing
 from takeback.adapters.mariadb.logs import log_of

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome, Standing

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import takeback
-from takeback.adapters.database.statements import Waiting
+from takeback.adapters.database import Waiting
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import NoRemedy, Refused, RowsHeld
 from takeback.model.effect import State

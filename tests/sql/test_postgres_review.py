@@ -2,7 +2,7 @@
 
 import pytest
 
-from takeback.adapters.database.protocol import OPEN, PREPARED
+from takeback.adapters.database import OPEN, PREPARED
 from takeback.errors import Refused, StoreBusy
 from takeback.model.change import Phase, Review
 from takeback.model.effect import Effect, State

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.errors import Conflict, StatementFailed
 from takeback.model.change import Change

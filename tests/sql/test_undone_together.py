@@ -27,7 +27,7 @@ _ITEMS = ((1, "ann", "member"), (2, "bob", "member"), (3, "cid", "admin"))
 @pytest.fixture
 def items(shop: Shop, tb: Takeback) -> Shop:
     """A table that no other refers to."""
-    from takeback.adapters.database.protocol import Databases
+    from takeback.adapters.database import Databases
 
     shop.outside("CREATE TABLE items (id INTEGER PRIMARY KEY, name VARCHAR(40), role VARCHAR(40))")
     shop.outside("INSERT INTO items VALUES (1, 'ann', 'member'), (2, 'bob', 'member'), (3, 'cid', 'admin')")

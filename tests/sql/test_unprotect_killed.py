@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import takeback
-from takeback.adapters.database.protocol import Databases
+from takeback.adapters.database import Databases
 from takeback.adapters.mariadb.wire import Wire
 from takeback.adapters.postgres.patient_connection import PatientConnection
 from takeback.adapters.redis.connection import RedisLink

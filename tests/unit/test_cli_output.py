@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from takeback.errors import Corrupt, Failed, Misuse, Refused, Stuck
-from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.answer import answer
 from takeback.frontends.cli.output.errors import exit_code
 from takeback.frontends.cli.output.screen import (
     Screen,
@@ -91,7 +91,7 @@ def test_an_unexpected_error_is_called_a_bug_without_a_traceback(
     def explode(*_: object) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("takeback.frontends.cli.log.nothing_yet", explode)
+    monkeypatch.setattr("takeback.frontends.cli.commands.log.nothing_yet", explode)
 
     assert answer(["log"]) == 1
     assert "this is a bug in takeback" in capsys.readouterr().err
@@ -106,8 +106,8 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("takeback.frontends.cli.log.nothing_yet", interrupted)
-    monkeypatch.setattr("takeback.frontends.cli.commands.swallow_output", lambda: None)
+    monkeypatch.setattr("takeback.frontends.cli.commands.log.nothing_yet", interrupted)
+    monkeypatch.setattr("takeback.frontends.cli.answer.swallow_output", lambda: None)
 
     assert answer(["log"]) == 130
     assert capfd.readouterr().err == ""

@@ -2,8 +2,7 @@
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
-from takeback.adapters.database.statements import first_words, summary
+from takeback.adapters.database import Keyring, first_words, summary
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.model.database import (
     Database,

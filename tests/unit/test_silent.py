@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import takeback
-from takeback.engine.ask_once import AskedOnce
+from takeback.engine.pipelined import AskedOnce
 from takeback.engine.settled import Cause, Settled
 from takeback.errors import ResourceUnreachable, ServerUnreachable
 from takeback.frontends.cli.session.store import tell_recovered

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from takeback.adapters.three_way.merge import KeyClash, Merged, lines_merged, merge, merged_document, unified
-from takeback.adapters.three_way.sequence import hunks
+from takeback.adapters.three_way import (
+    KeyClash,
+    Merged,
+    hunks,
+    lines_merged,
+    merge,
+    merged_document,
+    unified,
+)
 
 lines = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n", b"\n"]), max_size=8).map(b"".join)
 

@@ -255,9 +255,7 @@ def test_the_command_line_works_in_place(desk):
         code = answer(["run", "--in-place", "--", "sh", "-c", "rm -r dir; echo new > new; exit 3"])
         return [code, sorted(os.listdir(desk.tree)), (desk.tree / "dir" / "file").read_text()]
 
-    import takeback.frontends.cli.programs.in_place
-    import takeback.frontends.cli.run  # noqa: F401
-    from takeback.frontends.cli.commands import answer
+    from takeback.frontends.cli.answer import answer
 
     assert desk.as_user(work) == [3, ["dir", "top"], "before"]
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from takeback.adapters.database.statements import USUAL, Waiting
+from takeback.adapters.database import USUAL, Waiting
 from takeback.adapters.protocol import Adapter
 from takeback.model.progress import SILENT, Progress
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
-    from takeback.adapters.box.adapter import Heads
+    from takeback.adapters.box import Heads
     from takeback.adapters.call.ask import Processes
-    from takeback.adapters.database.protocol import Keyring
+    from takeback.adapters.database import Keyring
     from takeback.adapters.file.adapter import FileAdapter
 
 DATABASES = ("postgres", "sqlite", "mariadb", "redis")
@@ -63,7 +63,7 @@ class Registry(Mapping[str, Adapter]):
 
             return TreeAdapter(name, self._blobs, self._held, progress=self._progress)
         if name == "box" and self._heads:
-            from takeback.adapters.box.adapter import BoxAdapter
+            from takeback.adapters.box import BoxAdapter
 
             return BoxAdapter(self._heads())
         if name == "call" and self._processes:

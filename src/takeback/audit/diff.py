@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.box.adapter import read_variables
+from takeback.adapters.box import read_variables
 from takeback.adapters.file import states
 from takeback.adapters.protocol import traits_of
 from takeback.errors import Corrupt, Misuse, TakebackError

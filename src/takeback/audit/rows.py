@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.protocol import Databases, RowChange
+from takeback.adapters.database import Databases, RowChange
 from takeback.audit.diff import DiffPart
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.review import MOST_ROWS, shown_rows

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from takeback.engine.functions import functions_of, still_to_undo
+from takeback.engine.settled import functions_of, still_to_undo
 from takeback.errors import RecordInvalid
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State, waits_for_approval
 from takeback.model.record import Flaw

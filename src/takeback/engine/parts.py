@@ -1,14 +1,14 @@
 """What the verbs work with; made in one place, `takeback.api`."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
-from takeback.errors import Corrupt
+from takeback.errors import Corrupt, RowsHeld
 from takeback.model.change import Change
-from takeback.model.database import Database
-from takeback.model.effect import Effect, intent_body
+from takeback.model.database import ENGINES, Database, Holder, busy
+from takeback.model.effect import Effect, State, intent_body
 from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import to_json
@@ -81,3 +81,27 @@ def draft(parts: Parts, kind: Kind, effect: Effect) -> Draft:
 def as_draft(kind: Kind, effect: Effect) -> Draft:
     remedy = to_json(effect.remedy) if effect.remedy else None
     return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
+
+
+def held_in(parts: Parts, resource: str) -> list[Effect]:
+    """What waits for a decision in this database, newest first."""
+    found = parts.journal.effects(Query(states=(State.PROPOSED,), newest=True))
+    return [one for one in found if one.phase.reviewed and one.change.resource == resource]
+
+
+def named(parts: Parts, resource: str, error: RowsHeld) -> RowsHeld:
+    """A file of SQLite has one writer at a time: what is held in it is what has it."""
+    if error.effect or ENGINES.get(resource.partition("://")[0]) != "sqlite":
+        return error
+    held = held_in(parts, resource)
+    return busy(Holder(held[0].id)) if held else error
+
+
+@contextmanager
+def holders_named(parts: Parts, effects: Iterable[Effect]) -> Iterator[None]:
+    try:
+        yield
+    except RowsHeld as error:
+        for resource in {one.change.resource for one in effects}:
+            error = named(parts, resource, error)
+        raise error from None

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating, traits_of
 from takeback.engine.dependents import dependents, needing, neighbours, related
-from takeback.engine.lock_holder import holders_named
-from takeback.engine.parts import Parts, adapter_of, assessed, whole
+from takeback.engine.parts import Parts, adapter_of, assessed, holders_named, whole
 from takeback.engine.portion import already_undone, being_undone, meant, standing, undone_before
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change

@@ -4,14 +4,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
-from takeback.engine.ask_once import AskedOnce
 from takeback.engine.close_run import cannot_end, close, close_rolled_back
-from takeback.engine.functions import functions_of
 from takeback.engine.parts import Parts, adapter_of, whole
+from takeback.engine.pipelined import AskedOnce
 from takeback.engine.plan import Wishes
 from takeback.engine.portion import meant
 from takeback.engine.settle import BEGUN, abort, finish, take_back
-from takeback.engine.settled import Cause, Settled, finished, not_undone, told_of, verb_of
+from takeback.engine.settled import Cause, Settled, finished, functions_of, not_undone, told_of, verb_of
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
 from takeback.errors import Corrupt, Failed, InDoubt, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, Effect, State

@@ -3,8 +3,8 @@
 import json
 from itertools import islice
 
-from takeback.adapters.database.protocol import OPEN, RowChange
-from takeback.adapters.database.protocol import Reviewed as Shown
+from takeback.adapters.database import OPEN, RowChange
+from takeback.adapters.database import Reviewed as Shown
 from takeback.engine.guards import COMMIT, REVIEW
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort, finish

@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 from functools import partial as partial_of
 from typing import NamedTuple
 
-from takeback.engine.lock_holder import holders_named
-from takeback.engine.parts import Parts, adapter_of, whole
+from takeback.engine.parts import Parts, adapter_of, holders_named, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
 from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
 from takeback.engine.stuck import Taker, settled_first, to_settle, told

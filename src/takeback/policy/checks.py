@@ -77,7 +77,7 @@ def command(line: str, *, timeout: float = COMMAND_SECONDS, name: str = "") -> C
     There is no shell: pipes, variables and wildcards mean nothing. At the time limit the program is killed
     with everything it started.
     """
-    from takeback.policy.commands import split, trouble
+    from takeback.policy.patterns import split, trouble
 
     words = split(line, timeout)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
-from takeback.adapters.database.protocol import Databases
+from takeback.adapters.database import Databases
 from takeback.adapters.protocol import Releasing
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import InDoubt, RecordInvalid, Refused, Unavailable

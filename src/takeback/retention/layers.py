@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
-from takeback.adapters.box.adapter import squash_links
+from takeback.adapters.box import squash_links
 from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid, TakebackError

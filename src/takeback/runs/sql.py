@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.protocol import OPEN, Databases, DatabaseSession, Reviewing, Rows
-from takeback.adapters.database.statements import MOST, first_words
+from takeback.adapters.database import (
+    MOST,
+    OPEN,
+    Databases,
+    DatabaseSession,
+    Reviewing,
+    Rows,
+    first_words,
+)
 from takeback.engine import review, transaction
 from takeback.engine.held import discard_held
-from takeback.engine.lock_holder import named
-from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.parts import Parts, adapter_of, named
 from takeback.engine.write import Terms
 from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
 from takeback.model.change import Change

@@ -16,7 +16,7 @@ from takeback.runs.selection import names_of, refuse_odd_key
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
-    from takeback.adapters.database.protocol import Tell
+    from takeback.adapters.database import Tell
     from takeback.engine.parts import Parts
     from takeback.model.effect import Effect
     from takeback.model.run import Lease
@@ -71,7 +71,7 @@ class Querying(ABC):
         """Start a program with a database driver of its own in the block, with the variables in `.environment`, and
         wait for its end there. What it changed in these databases is one effect each, in `.effects` after the block.
         `tell(sentence, hint)` is called, by another thread, when the program is kept from something."""
-        from takeback.adapters.database.protocol import quiet
+        from takeback.adapters.database import quiet
         from takeback.runs.watch_databases import program
 
         self._refuse_in_workflow("A program with a driver of its own", "Use run.call with an action.")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.protocol import Databases, Programs, Tell, quiet
+from takeback.adapters.database import Databases, Programs, Tell, quiet
 from takeback.engine.guards import refuse_own
 from takeback.engine.parts import adapter_of
 from takeback.engine.settle import abort

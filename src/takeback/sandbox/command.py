@@ -8,10 +8,9 @@ from takeback.model.mounts import inside
 from takeback.sandbox.differences import grounds_below
 from takeback.sandbox.layer import LayerForm, Mount, attributes, first_look, is_opaque, read_form, write_form
 from takeback.sandbox.mounts import NAMES, OVERLAY, OWN, READ_ONLY, MountPoint
-from takeback.sandbox.overlay import Overlay, make_directories
 from takeback.sandbox.protocol import Stack
 from takeback.sandbox.rootfs import RootScene
-from takeback.sandbox.scratch import Workshop
+from takeback.sandbox.scratch import Overlay, Workshop, make_directories
 
 
 class SandboxPlan(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from takeback.sandbox import cgroups, privileges, protocol, rootfs
 from takeback.sandbox.calls import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, kernel
-from takeback.sandbox.overlay import allow_many_files
 from takeback.sandbox.rootfs import Job, unpacked
+from takeback.sandbox.scratch import allow_many_files
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE, which `time` does not name
 _TICKS = 200  # of a fifth of a millisecond: more than the slowest clock needs

@@ -26,7 +26,7 @@ from takeback.sandbox.calls import (
     kernel,
 )
 from takeback.sandbox.mounts import MOST
-from takeback.sandbox.overlay import Overlay, have_aside, mount_overlay
+from takeback.sandbox.scratch import Overlay, have_aside, mount_overlay
 
 # A directory that cannot be below an overlay because something is mounted in it, and its owner is not root.
 #

@@ -16,9 +16,8 @@ from takeback.adapters.call.action import (
     thing_of,
 )
 from takeback.adapters.call.ask import MOST, Asker, Processes
-from takeback.adapters.call.compensator import BACK_OFF, Compensator, action_of, in_words, just_now
+from takeback.adapters.call.compensator import BACK_OFF, Actions, Compensator, action_of, in_words, just_now
 from takeback.adapters.call.functions import KEY, Hands, TimedOut, bound
-from takeback.adapters.call.lookup import Actions
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import (
     DidNotHappen,

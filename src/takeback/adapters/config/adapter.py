@@ -34,7 +34,7 @@ from takeback.adapters.file.capture import told_merged
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import resolve
 from takeback.adapters.protocol import TRAITS, Adapter, Assessment, Receipt
-from takeback.adapters.three_way.merge import unified
+from takeback.adapters.three_way import unified
 from takeback.errors import Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect

@@ -14,7 +14,7 @@ from takeback.adapters.config.formats import (
     words,
 )
 from takeback.adapters.config.keys import RestoredKey, Tagged, find, same, with_restored
-from takeback.adapters.three_way.merge import lines_merged, merged_value
+from takeback.adapters.three_way import lines_merged, merged_value
 from takeback.errors import Refused
 from takeback.model.effect import Effect
 from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome

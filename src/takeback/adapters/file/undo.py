@@ -237,7 +237,7 @@ def _is_in(target: Target, digest: str, tools: Tools) -> bool:
     three = (digest, target.after["digest"], target.before["digest"])
     if max(target.before["size"], target.after["size"]) > MERGEABLE or not all(map(tools.blobs.has, three)):
         return True
-    from takeback.adapters.three_way.merge import merge
+    from takeback.adapters.three_way import merge
 
     content, base, theirs = (b"".join(tools.blobs.read(one)) for one in three)
     return merge(content, base, theirs, path_of(target.resource)).content not in (None, content)
@@ -300,7 +300,7 @@ def _merged_content(place: Place, target: Target, now: FileState, tools: Tools, 
         return _Aim(None, f"is too large to merge (over {MERGEABLE >> 20} MB)")
     if not all(tools.blobs.has(state["digest"]) for state in (before, after)):
         return _Aim(None, "cannot be merged, because its earlier content is no longer in the store")
-    from takeback.adapters.three_way.merge import merge
+    from takeback.adapters.three_way import merge
     from takeback.model.content import name_of
 
     ours = file_bytes(place.fd, place.name, now["size"])

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from takeback.adapters.database.protocol import (
+from takeback.adapters.database import (
+    USUAL,
     Cover,
     DatabaseSession,
     GiveUp,
     Keyring,
     RowChange,
     Tell,
+    Waiting,
     nothing_to_give_up,
     quiet,
 )
-from takeback.adapters.database.statements import USUAL, Waiting
 from takeback.adapters.mariadb import markers, programs, protection, row_report, undo
 from takeback.adapters.mariadb.ddl import change
 from takeback.adapters.mariadb.logs import OPS

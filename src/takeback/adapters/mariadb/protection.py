@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from takeback.adapters.database.protocol import Cover, GiveUp
+from takeback.adapters.database import Cover, GiveUp
 from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table
 from takeback.adapters.mariadb.registry import (

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.statements import first_words
+from takeback.adapters.database import first_words
 from takeback.adapters.mariadb.cascades import Walked, reached, walks
 from takeback.adapters.mariadb.logs import (
     META,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from takeback.adapters.database.protocol import RowChange
+from takeback.adapters.database import RowChange
 from takeback.adapters.mariadb.logs import (
     OPS,
     TOUCHED,

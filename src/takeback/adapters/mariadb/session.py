@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from takeback.adapters.database.protocol import PREPARED, Reviewed, Rows
-from takeback.adapters.database.statements import most_of, refuse_too_many, summary
+from takeback.adapters.database import PREPARED, Reviewed, Rows, most_of, refuse_too_many, summary
 from takeback.adapters.mariadb import markers
 from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.ddl import change, rename

@@ -8,7 +8,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from takeback.adapters.database.statements import first_words
+from takeback.adapters.database import first_words
 from takeback.adapters.mariadb.wire import code_of
 from takeback.errors import Misuse, NoRemedy, StatementFailed
 

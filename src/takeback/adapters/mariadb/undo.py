@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from takeback.adapters.database.statements import SECONDS
+from takeback.adapters.database import SECONDS
 from takeback.adapters.mariadb import markers, net, put_back
 from takeback.adapters.mariadb.logs import (
     LOG_MODE,

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.database.protocol import (
+from takeback.adapters.database import (
+    USUAL,
     Cover,
     GiveUp,
     Keyring,
     RowChange,
     Tell,
+    Waiting,
     nothing_to_give_up,
     quiet,
 )
-from takeback.adapters.database.statements import USUAL, Waiting
 from takeback.adapters.postgres import markers, programs, transactions
 from takeback.adapters.postgres.attachment import sweep, sweep_after_program
 from takeback.adapters.postgres.connection import ask, connect, opened, run, transaction, understood

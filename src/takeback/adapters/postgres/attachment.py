@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.statements import SECONDS
+from takeback.adapters.database import SECONDS
 from takeback.adapters.postgres.connection import APPLICATION, Question, ask, ask_all, driver, give_up
 from takeback.errors import Refused, RowsHeld
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.statements import SECONDS, USUAL, Waiting
+from takeback.adapters.database import SECONDS, USUAL, Waiting
 from takeback.errors import (
     Misuse,
     Refused,

@@ -8,8 +8,7 @@ back. Should the guard die, what was lost is still told when the program has end
 import threading
 from typing import TYPE_CHECKING
 
-from takeback.adapters.database.protocol import Tell
-from takeback.adapters.database.statements import SECONDS, Waiting
+from takeback.adapters.database import SECONDS, Tell, Waiting
 from takeback.adapters.postgres.connection import PLAINLY, ask, connect, driver, run
 from takeback.adapters.postgres.install import hold
 from takeback.adapters.postgres.statements import first_words, split

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from takeback.adapters.database.statements import Waiting
+from takeback.adapters.database import Waiting
 from takeback.model.database import Holder
 
 FIRST_LOOK = 1.0  # seconds: most waits are shorter

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.database.protocol import Keyring
-from takeback.adapters.database.statements import USUAL, Waiting
+from takeback.adapters.database import USUAL, Keyring, Waiting
 from takeback.adapters.postgres.connection import PLAINLY, connect, driver, give_up
 from takeback.adapters.postgres.transactions import introduced, refuse_another
 from takeback.model.database import Database

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.protocol import Tell, quiet
+from takeback.adapters.database import Tell, quiet
 from takeback.adapters.postgres import markers
 from takeback.adapters.postgres.connection import ask, run, transaction
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial

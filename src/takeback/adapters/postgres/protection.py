@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from takeback.adapters.database.protocol import Attachment, Cover, GiveUp
+from takeback.adapters.database import Attachment, Cover, GiveUp
 from takeback.adapters.postgres import attachment, logs
 from takeback.adapters.postgres.connection import ask, run, transaction, wait_no_longer
 from takeback.adapters.postgres.install import (

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.protocol import RowChange
+from takeback.adapters.database import RowChange
 from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connection import ask
 from takeback.adapters.postgres.logs import log_name

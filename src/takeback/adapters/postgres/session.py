@@ -7,8 +7,15 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.database.protocol import OPEN, PREPARED, Reviewed, Rows
-from takeback.adapters.database.statements import most_of, refuse_too_many, summary
+from takeback.adapters.database import (
+    OPEN,
+    PREPARED,
+    Reviewed,
+    Rows,
+    most_of,
+    refuse_too_many,
+    summary,
+)
 from takeback.adapters.postgres import attachment, markers, transactions
 from takeback.adapters.postgres.connection import (
     Question,

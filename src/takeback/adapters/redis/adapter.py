@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from takeback.adapters.database.protocol import (
+from takeback.adapters.database import (
     Cover,
     DatabaseSession,
     GiveUp,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.protocol import RowChange
+from takeback.adapters.database import RowChange
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import drain
 from takeback.adapters.redis.connection import RedisLink

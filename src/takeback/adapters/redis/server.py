@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from takeback.adapters.database.protocol import Cover, Keyring
+from takeback.adapters.database import Cover, Keyring
 from takeback.adapters.redis.connection import NEW_ENOUGH, RedisLink, open_link
 from takeback.adapters.redis.marks import COUNT, ID, OPS, TOUCHED, WIDE
 from takeback.errors import Refused, TakebackError

@@ -4,8 +4,7 @@ answered is known when it was made."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.protocol import Rows
-from takeback.adapters.database.statements import most_of, refuse_too_many_keys
+from takeback.adapters.database import Rows, most_of, refuse_too_many_keys
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import (
     MadeChange,

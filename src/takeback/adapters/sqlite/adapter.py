@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from takeback.adapters.database.protocol import (
+from takeback.adapters.database import (
+    USUAL,
     Cover,
     GiveUp,
     Keyring,
     RowChange,
     Tell,
+    Waiting,
     nothing_to_give_up,
     quiet,
 )
-from takeback.adapters.database.statements import USUAL, Waiting
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import (

@@ -6,8 +6,16 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from takeback.adapters.database.protocol import OPEN, Reviewed, RowChange, Rows
-from takeback.adapters.database.statements import SECONDS, first_words, most_of, summary
+from takeback.adapters.database import (
+    OPEN,
+    SECONDS,
+    Reviewed,
+    RowChange,
+    Rows,
+    first_words,
+    most_of,
+    summary,
+)
 from takeback.adapters.sqlite.process import Gone, SqliteChild, Tell
 from takeback.errors import InDoubt, Misuse, ResourceUnreachable
 from takeback.model.database import Database

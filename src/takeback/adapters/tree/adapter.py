@@ -208,7 +208,7 @@ class TreeAdapter:
         changed = [unit.resource for unit in units if may_be_gits(unit.resource)]
         if not changed:
             return nullcontext()
-        from takeback.adapters.tree.git.locks import locked
+        from takeback.adapters.tree.git.undo import locked
 
         return locked(effect.id, effect.targets, changed, places)
 
@@ -241,7 +241,7 @@ class TreeAdapter:
                         Swap(unit, place, scratch(effect.id, unit.number, place.name), self._tools).tidy()
             changed = [unit.resource for unit in units if may_be_gits(unit.resource)]
             if changed:
-                from takeback.adapters.tree.git.locks import release_left
+                from takeback.adapters.tree.git.undo import release_left
 
                 release_left(effect.id, effect.targets, changed, places)
             if effect.id in self._met:

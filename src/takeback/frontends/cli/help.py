@@ -5,8 +5,16 @@ from collections.abc import Iterable, Iterator
 
 from takeback import __version__
 from takeback.errors import Misuse
-from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
-from takeback.frontends.cli.parser import START_HERE, Entry, Subcommand, as_sentence, top_parser
+from takeback.frontends.cli.command import (
+    COMMANDS,
+    START_HERE,
+    Entry,
+    Subcommand,
+    as_sentence,
+    command_named,
+    parser_of,
+    top_parser,
+)
 from takeback.model.words import did_you_mean
 
 # What people type who come from git, jj, restic, Docker or a database.

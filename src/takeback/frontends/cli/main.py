@@ -23,7 +23,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         gc.disable()
         gc.set_threshold(_GARBAGE)
     try:
-        from takeback.frontends.cli.commands import answer
+        from takeback.frontends.cli.answer import answer
 
         code = answer(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:  # before it was begun, or again while the first one was answered

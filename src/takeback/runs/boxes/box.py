@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.box.adapter import box_change, due, is_long, read_variables, shorten, squash_below
+from takeback.adapters.box import box_change, due, is_long, read_variables, shorten, squash_below
 from takeback.engine.plan import Wishes
 from takeback.errors import KeyReused, Misuse
 from takeback.model.box import Point

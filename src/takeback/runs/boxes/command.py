@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.box.adapter import Variables, box_change, put_variables
+from takeback.adapters.box import Variables, box_change, put_variables
 from takeback.engine.drop import Final, refusal
 from takeback.errors import Failed, Refused, ResourceUnreachable, StoreBusy, StoreFull, TakebackError
 from takeback.model.box import Link, Point
@@ -20,7 +20,7 @@ from takeback.runs.commands.pipes import TerminalUse
 from takeback.runs.commands.request import CommandRequest, shown, told
 from takeback.runs.commands.scratch import hidden
 from takeback.runs.verbs import Options
-from takeback.sandbox.unmapped import in_words as unmapped
+from takeback.sandbox.ability import in_words as unmapped
 from takeback.storage.layers import Layers
 from takeback.storage.owners import boot_id
 from takeback.storage.protocols import Blobs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.box.adapter import box_change
+from takeback.adapters.box import box_change
 from takeback.errors import Conflict, Refused, ResourceUnreachable
 from takeback.model.box import Link, Point
 from takeback.model.change import Change

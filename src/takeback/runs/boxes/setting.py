@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from takeback.adapters.box.adapter import BoxAdapter
+from takeback.adapters.box import BoxAdapter
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.plan import Wishes
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError

@@ -185,7 +185,7 @@ class Commands(ABC):
         self, request: CommandRequest, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
     ) -> CommandOutcome:
         """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
-        from takeback.runs.commands.drop import UNSAVED
+        from takeback.runs.commands.merge import UNSAVED
         from takeback.sandbox.protocol import Stack
 
         if outcome.used_terminal:
@@ -202,7 +202,7 @@ class Commands(ABC):
         self, request: CommandRequest, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
     ) -> CommandOutcome:
         """Not made. What it had changed is saved for a while, if that can be done."""
-        from takeback.runs.commands.drop import drop_layer
+        from takeback.runs.commands.merge import drop_layer
 
         def drop(change: Change) -> Effect | None:
             return self._drop(change, reason)

@@ -13,7 +13,7 @@ from takeback.model.remedy import Target
 from takeback.model.resource import display
 from takeback.runs.commands.request import CommandRequest
 from takeback.runs.workflows.function import digest_of
-from takeback.sandbox.unmapped import in_words as unmapped
+from takeback.sandbox.ability import in_words as unmapped
 
 if TYPE_CHECKING:
     from takeback.engine.drop import Final

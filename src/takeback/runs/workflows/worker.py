@@ -10,9 +10,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from takeback.engine.close_run import close_rolled_back
-from takeback.engine.functions import named
 from takeback.engine.parts import Parts
 from takeback.engine.recover import open_in, settle_open
+from takeback.engine.settled import named
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted, roll_back
 from takeback.errors import (

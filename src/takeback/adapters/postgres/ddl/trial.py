@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.protocol import Rows
+from takeback.adapters.database import Rows
 from takeback.adapters.postgres.connection import ask, driver, run
 from takeback.adapters.postgres.counts import WrittenTally
 from takeback.adapters.postgres.ddl import definitions, dropped_tables

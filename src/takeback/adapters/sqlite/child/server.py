@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.database.statements import SECONDS, first_words
+from takeback.adapters.database import SECONDS, first_words
 from takeback.adapters.sqlite.child import driver, programs, questions, undo
 from takeback.adapters.sqlite.child.driver import Cursor, Patience, Tell, nobody_listens
 from takeback.adapters.sqlite.child.open_file import OpenFile

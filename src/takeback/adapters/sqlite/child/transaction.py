@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.database.statements import refuse_too_many
+from takeback.adapters.database import refuse_too_many
 from takeback.adapters.sqlite.child import foreign_keys, schema_change, touched_rows
 from takeback.adapters.sqlite.child.driver import IN_THE_HEADER, Cursor, not_utf8, said
 from takeback.adapters.sqlite.child.log import WrittenImages

@@ -7,8 +7,8 @@ from takeback.api import now
 from takeback.audit.runs import as_they_stand
 from takeback.audit.status import Status
 from takeback.audit.views import record_json, run_info_json
-from takeback.frontends.cli.commands import Asked
-from takeback.frontends.cli.log import done_in, state_shown
+from takeback.frontends.cli.command import Asked
+from takeback.frontends.cli.output.log_table import done_in, state_shown
 from takeback.frontends.cli.output.screen import Screen, ahead, clean, counted, local_time, when
 from takeback.frontends.cli.session.store import give
 from takeback.model.effect import Effect, State

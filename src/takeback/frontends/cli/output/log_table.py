@@ -22,8 +22,11 @@ from takeback.model.database import is_of_database
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.resource import display
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.audit.runs import RunNow
     from takeback.model.run import RunInfo
 
 FIELDS = ("ref", "id", "at", "ago", "state", "agent", "run", "summary", "what", "where", "resource")
@@ -260,3 +263,23 @@ def width_of(screen: Screen) -> int:
         return os.get_terminal_size(1).columns
     except OSError:
         return 0
+
+
+def partly_undone(tb: "Takeback", effects: Sequence[Effect]) -> dict[str, tuple[str, ...]]:
+    """By effect that is partly undone: the paths that were taken back."""
+    ids = tuple(one.id for one in effects if not one.is_undo and one.state in (State.DONE, State.UNDONE))
+    if not ids or not tb.store.journal.count(Query(undoing=ids)):
+        return {}
+    from takeback.engine.portion import undone_paths
+
+    return undone_paths(tb.store.journal, effects)
+
+
+def state_shown(run: "RunNow") -> str:
+    """One that ended by itself and left a note of how it failed is no success."""
+    return "failed" if run.failed else run.state.value
+
+
+def done_in(run: "RunNow") -> str:
+    """How much a run did; one that only took back tells how much of that."""
+    return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")

@@ -8,9 +8,9 @@ from takeback.adapters.protocol import traits_of
 from takeback.audit.rows import counts_of, receipt_of
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, Conflict, Failed, InDoubt, Refused, Stuck, TakebackError
-from takeback.frontends.cli.commands import Asked
-from takeback.frontends.cli.log import partly_undone
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble, worst_first
+from takeback.frontends.cli.output.log_table import partly_undone
 from takeback.frontends.cli.output.screen import (
     clean,
     counted,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.errors import InDoubt, Misuse, TakebackError
-from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import clean, warn
 from takeback.model.database import Database, engine_of, resource_of
 from takeback.model.effect import Effect
@@ -89,7 +89,7 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
 
 def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
     """The program has connections of its own: they wait as long as its driver and the server let them."""
-    from takeback.engine.lock_holder import held_in
+    from takeback.engine.parts import held_in
 
     for address in addresses:
         for effect in held_in(tb.parts, resource_of(tb.parts.named(address))):

@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Conflict, Misuse, TakebackError
-from takeback.frontends.cli.commands import OURS, Asked
+from takeback.frontends.cli.command import OURS, Asked
 from takeback.frontends.cli.output.screen import clean, counted, here, warn
 from takeback.frontends.cli.output.screen import shown as shown_path
 from takeback.frontends.cli.programs.interruption import taken_back
@@ -51,7 +51,7 @@ def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
         with opened(asked) as tb:
             outcome, code = _carried_out(asked, tb, gate, words, roots, mark)
             if captured:
-                from takeback.frontends.cli.run import outcome_json
+                from takeback.frontends.cli.output.differences import outcome_json
 
                 captured.close()
                 outcome = outcome._replace(stdout=captured.stdout, stderr=captured.stderr)
@@ -149,7 +149,7 @@ def _say_left_out(asked: Asked, watch: "Watch") -> None:
 
 
 def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
-    from takeback.frontends.cli.run import hint_at_shell, seconds
+    from takeback.frontends.cli.output.differences import hint_at_shell, seconds
 
     try:
         return gate.run(seconds(asked.options.timeout))
@@ -244,7 +244,7 @@ def _not_its_own(elsewhere: tuple[str, ...]) -> str:
 def _taken_back(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, reason: DropReason
 ) -> tuple[CommandOutcome, int]:
-    from takeback.frontends.cli.run import say_changes
+    from takeback.frontends.cli.output.differences import say_changes
 
     assert outcome.effect
     effect = outcome.effect
@@ -290,7 +290,7 @@ def _taken_back(
 
 def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
     """Where the store cannot hold it as a drop, the undo that took it back can be taken back itself."""
-    from takeback.frontends.cli.run import until
+    from takeback.frontends.cli.output.differences import until
     from takeback.runs.commands.outcome import why_final
 
     if outcome.dropped:
@@ -314,7 +314,7 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     effect = outcome.effect
     if effect is None or asked.screen.quiet or asked.screen.json:
         return
-    from takeback.frontends.cli.run import say_changes, sizes
+    from takeback.frontends.cli.output.differences import say_changes, sizes
 
     if asked.screen.terminal:
         say_changes(outcome.changes)

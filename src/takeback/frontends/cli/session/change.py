@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
-from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
 from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session

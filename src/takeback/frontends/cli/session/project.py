@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from takeback.errors import Refused
-from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import answered, clean, counted, here, shown
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import takeback.api
 from takeback.api import Takeback, now
 from takeback.errors import Corrupt, Misuse, Refused
-from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.screen import clean, counted, local_time, seconds_in_words, warn
 from takeback.frontends.cli.session.project import LazyScope

@@ -1,1 +1,0 @@
-"""Boxes: an effect moves a box from one point to another."""

@@ -1,0 +1,363 @@
+"""What a command is: its entry in the list of all, its options, and what it gets when it is carried out."""
+
+import argparse
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, NamedTuple, NoReturn
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.output.screen import Screen
+
+_NAMES = (
+    "by",
+    "answer",
+    "why",
+    "id",
+    "ids",
+    "run",
+    "to",
+    "agent",
+    "key",
+    "needs",
+    "label",
+    "summary",
+    "sets",
+    "delete",
+    "name",
+    "event",
+)
+_NAMING = (
+    "--store", "--run", "--to", "--key", "--agent", "--name", "--box", "--needs", "--by", "--from-checkpoint",
+)  # fmt: skip
+
+
+def refuse_nameless(words: list[str], options: Namespace) -> None:
+    """An option whose variable was not set is not one that was left away: without --run, `undo` takes back something
+    else."""
+    for option, value in pairwise([*words, "none"]):
+        name, equals, rest = option.partition("=")
+        if name in _NAMING and (rest == "" if equals else value == ""):
+            raise Misuse(f"{name} is empty.", hint=f"Say which is meant, or leave {name} away.")
+    for name in _NAMES:
+        given = getattr(options, name, None) or ()
+        if not all(word.isascii() for word in given):
+            from takeback.model.record import canonical
+
+            canonical(given)  # refuses what the journal cannot hold
+
+
+COLOURS = ("auto", "always", "never")
+# Help is in English. To look for a translation argparse would load `locale` at every start.
+argparse._ = str  # pyright: ignore[reportAttributeAccessIssue]
+START_HERE = (
+    ("takeback run -- make install", "run a command so that it can be undone"),
+    ("takeback log", "see what happened, newest first"),
+    ("takeback diff @", "see what the newest effect changed"),
+    ("takeback undo", "take the newest effect back"),
+    ("takeback redo", "bring back what was undone last"),
+)
+
+
+class Entry(NamedTuple):
+    """A command in the list of all."""
+
+    group: str
+    help: str
+    example: str
+
+
+class Subcommand(NamedTuple):
+    """A subcommand."""
+
+    help: str
+    example: str
+    arguments: Callable[[ArgumentParser], None]
+
+
+def filled(text: str) -> str:
+    """For an argument that means something else when it is left out: a variable of a shell may be empty."""
+    if not text.strip():
+        raise ArgumentTypeError("it is empty")
+    return text
+
+
+class _Formatter(RawDescriptionHelpFormatter):
+    """With a width of its own: argparse would import shutil at every start to ask for one."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=_width())
+
+
+def _width() -> int:
+    try:
+        return min(os.get_terminal_size(1).columns - 2, 110)
+    except OSError:
+        return 100
+
+
+class Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Misuse(f"{message[0].upper()}{message[1:]}.", hint=f"`{self.prog} --help` shows an example.")
+
+    def understood(self, words: list[str], mixed: bool) -> Namespace:
+        """The words as options. `mixed`: options may stand between other words."""
+        parse = self.parse_known_intermixed_args if mixed else self.parse_known_args
+        options, unknown = parse(words)
+        if unknown:
+            self._refuse(unknown[0])
+        return options
+
+    def _refuse(self, word: str) -> NoReturn:
+        if word.startswith("-") and word != "-":
+            from takeback.model.words import did_you_mean
+
+            name = word.partition("=")[0]
+            lists = f"`{self.prog} --help` lists them."
+            raise Misuse(
+                f"There is no option {name}.", hint=did_you_mean(name, self._option_string_actions, lists)
+            )
+        raise Misuse(f"One word too many: {word!r}.", hint=f"`{self.prog} --help` shows an example.")
+
+
+def parser_for(name: str, entry: "Entry | Subcommand", arguments: Callable[[ArgumentParser], None]) -> Parser:
+    parser = Parser(
+        prog=f"takeback {name}",
+        description=as_sentence(entry.help),
+        epilog=f"example:\n  {entry.example}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    arguments(parser)
+    add_global_options(parser)
+    return parser
+
+
+def parser_with_parts(name: str, entry: Entry, parts: Mapping[str, Subcommand]) -> Parser:
+    """Of a command that is nothing without a subcommand: only its help is ever asked for."""
+    listed = "\n".join(f"  {part:<10} {told.help}" for part, told in parts.items())
+    parser = Parser(
+        prog=f"takeback {name}",
+        usage=f"takeback {name} {{{','.join(parts)}}} …",
+        description=f"{as_sentence(entry.help)}\n\nsubcommands:\n{listed}",
+        epilog=f"example:\n  {entry.example}\n\n`takeback {name} SUBCOMMAND --help` shows the options of a subcommand.",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    add_global_options(parser)
+    return parser
+
+
+def as_sentence(help: str) -> str:
+    return help[:1].upper() + help[1:] + ("" if help.endswith("?") else ".")
+
+
+def add_global_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("everywhere")
+    group.add_argument(
+        "--store", metavar="PATH", help="the store; else TAKEBACK_STORE, else ~/.local/state/takeback"
+    )
+    group.add_argument("--json", action="store_true", help="the answer as JSON")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument(
+        "--color", metavar="WHEN", choices=COLOURS, help="colour: auto (on a terminal), always or never"
+    )
+    group.add_argument("--no-color", action="store_true", help="no colour, even on a terminal")
+    group.add_argument("--no-pager", action="store_true", help="print long answers without a pager")
+
+
+def top_parser(entries: Mapping[str, Entry]) -> Parser:
+    parser = Parser(
+        prog="takeback",
+        usage="takeback COMMAND [options]",
+        description="Undo for what AI agents do: every change gets a way back before it is made.\n\n"
+        + _start_here(),
+        epilog=_overview(entries),
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-V", "--version", action="store_true", help="print the version")
+    add_global_options(parser)
+    return parser
+
+
+def short_help() -> str:
+    """For someone who typed nothing but the name."""
+    return (
+        f"takeback: undo for what AI agents do.\n\n{_start_here()}\n\n"
+        "`takeback help` lists all commands, `takeback help COMMAND` explains one."
+    )
+
+
+def _start_here() -> str:
+    return "Start here:\n" + "\n".join(f"  {command:<30} {told}" for command, told in START_HERE)
+
+
+def _overview(entries: Mapping[str, Entry]) -> str:
+    lines: list[str] = []
+    group = ""
+    for name, entry in entries.items():
+        if not entry.group:
+            continue
+        if entry.group != group:
+            group = entry.group
+            lines.append(f"{group}:" if not lines else f"\n{group}:")
+        lines.append(f"  {name:<12} {entry.help}")
+    lines.append("\n`takeback COMMAND --help` shows the options of a command and an example.")
+    lines.append(
+        "An effect is named by its id, any unique beginning of it, @ (the newest) or @~2 (the second before it)."
+    )
+    return "\n".join(lines)
+
+
+OURS = 125
+
+
+class Asked(NamedTuple):
+    """What a command gets."""
+
+    options: Namespace
+    screen: Screen
+    made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
+    looking: bool = False  # nothing is settled for it, and nothing changed
+    calls: bool = False  # what a crash left is settled for it even where functions must be called
+
+
+class Does(StrEnum):
+    """What a command may do to the world, and so what is settled for it first after a crash."""
+
+    LOOKS = "looks"  # nothing
+    CHANGES = "changes"  # what needs no function of anybody
+    SETTLES = "settles"  # everything; it says which functions it calls
+
+
+def _is_dry(options: Namespace) -> bool:
+    return getattr(options, "dry_run", False)
+
+
+class Command(NamedTuple):
+    """What the module of a command gives for it."""
+
+    arguments: Callable[[ArgumentParser], None]
+    carry_out: Callable[[Asked], int]
+    mixed: bool = False  # options may stand between its words
+    does: Does = Does.CHANGES
+    only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
+    parts: Mapping[str, Subcommand] = {}  # its subcommands
+    long: bool = False  # its answer may be longer than a screen
+    paths: bool = False  # words after -- are paths
+
+    def asked(self, options: Namespace, screen: Screen, made: list[str]) -> Asked:
+        looking = self.does is Does.LOOKS or self.only_looks(options)
+        return Asked(options, screen, made, looking, calls=self.does is Does.SETTLES)
+
+
+_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run": {
+        "run": (
+            "run a command as one effect that can be undone; a failing one changes nothing",
+            "takeback run -- make install",
+        ),
+        "shell": ("a session: every command is an effect, a failing one takes itself back", "takeback shell"),
+        "explain": (
+            "what of a command could be taken back, before it runs",
+            "takeback explain -- npm install",
+        ),
+    },
+    "Change": {
+        "write": (
+            "put what comes on standard input into a file",
+            "takeback write app.conf --check 'nginx -t -c {staged}' < new.conf",
+        ),
+        "rm": ("remove files or whole directories", "takeback rm old.conf build/"),
+        "mv": ("move or rename", "takeback mv app.conf app.conf.bak"),
+        "edit": (
+            "set or delete keys of a JSON, YAML or TOML file",
+            "takeback edit config.yaml --set /tls/on=true --delete /legacy",
+        ),
+        "mkdir": ("make a directory", "takeback mkdir -p conf.d/sites"),
+        "ln": ("make a symbolic link", "takeback ln releases/42 current"),
+        "chmod": ("set the mode of a file", "takeback chmod 755 run.sh"),
+        "sql": (
+            "protect a database, see what is covered, run a statement as an effect",
+            "takeback sql protect postgresql:///app",
+        ),
+    },
+    "Look": {
+        "log": ("list effects, newest first: what took hold last", "takeback log -n 5 --path src/"),
+        "show": ("everything that is known of one effect, or of a run", "takeback show @"),
+        "diff": ("what an effect changed, before to after", "takeback diff @~1"),
+        "status": ("what is open, done, accepted, undone or stuck; the size of the store", "takeback status"),
+        "runs": ("list runs, newest first", "takeback runs -n 5"),
+    },
+    "Take back": {
+        "undo": ("take effects back (the newest, if none is named)", "takeback undo k3f9a2bq --cascade"),
+        "redo": ("bring back what was undone", "takeback redo"),
+        "accept": ("say that effects stay, even if their run fails", "takeback accept @ @~1"),
+        "apply": ("make a change that is held", "takeback apply k3f9a2bq"),
+        "discard": ("drop a change that is held", "takeback discard k3f9a2bq"),
+        "pin": ("never forget the way back of an effect", "takeback pin k3f9a2bq"),
+        "unpin": ("let a pinned effect be forgotten in time", "takeback unpin k3f9a2bq"),
+    },
+    "People": {
+        "pending": ("what waits for someone to say yes", "takeback pending"),
+        "approve": ("say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"),
+        "deny": ("say no", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+        "settle": (
+            "say of a call that is in doubt whether it happened",
+            "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
+        ),
+    },
+    "Points": {
+        "checkpoint": ("name this point, to come back to it", "takeback checkpoint before-migrate"),
+        "checkpoints": ("list the named points", "takeback checkpoints"),
+    },
+    "Workflows": {
+        "worker": (
+            "carry out runs of the workflows in a module",
+            "takeback worker app.flows --concurrency 4",
+        ),
+        "submit": ("a new run of a workflow", "takeback submit app.flows:deploy '\"v42\"' --key release-42"),
+        "signal": ("tell a run what it waits for", 'takeback signal k3f9a2bq approved \'{"by": "kim"}\''),
+        "resume": (
+            "make a run of a workflow due again, also from a checkpoint",
+            "takeback resume k3f9a2bq --from-checkpoint before-migrate",
+        ),
+    },
+    "Upkeep": {
+        "recover": ("settle what a crash left; look again at what is stuck", "takeback recover"),
+        "verify": ("is the store sound?", "takeback verify --read-data"),
+        "doctor": ("is this machine able?", "takeback doctor"),
+        "forget": ("give up the power to undo, by policy or by name", "takeback forget --dry-run"),
+        "sweep": ("delete the bytes that nothing needs any more", "takeback sweep"),
+        "store": (
+            "make a store, copy one to another place, or use one again that was copied",
+            "takeback store copy ~/.local/state/takeback postgresql://host/agents",
+        ),
+        "completion": ("print the completion script of a shell", 'eval "$(takeback completion bash)"'),
+    },
+}
+COMMANDS: dict[str, Entry] = {
+    name: Entry(group, *told) for group, members in _GROUPS.items() for name, told in members.items()
+} | {"_complete": Entry("", "", "")}
+
+
+def command_named(name: str) -> Command:
+    """Each has a module of its name, loaded only when it is asked for, so that `log` does not pay for `undo`."""
+    import importlib
+
+    hidden = name == "_complete"
+    module: Any = importlib.import_module(f"{__package__}.commands.{'completion' if hidden else name}")
+    return module.COMPLETE if hidden else module.COMMAND
+
+
+def parser_of(name: str, command: Command) -> Parser:
+    """Of a command, or of a subcommand (`sql exec`)."""
+    first, _, part = name.partition(" ")
+    if part:
+        return parser_for(name, command.parts[part], command.parts[part].arguments)
+    if command.parts:
+        return parser_with_parts(name, COMMANDS[first], command.parts)
+    return parser_for(name, COMMANDS[first], command.arguments)

@@ -1,0 +1,173 @@
+"""`accept`: say that effects stay, even if their run fails; `apply`, `discard`, `pin` and `unpin` are like it."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.output.screen import clean, local_time
+from takeback.frontends.cli.session.store import effect_or_run, existing, give, known_effects
+from takeback.model.effect import PERSON, Effect, State
+from takeback.model.ids import short
+from takeback.model.run import RunInfo
+from takeback.upkeep import now as clock
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+
+_MOST_LISTED = 10
+
+
+class _Word(NamedTuple):
+    """How a command speaks of what it does."""
+
+    verb: str
+    done: str
+    held: bool  # it is for what is held, not for what was made
+
+
+ACCEPT = _Word("accept", "Accepted", held=False)
+
+APPLY = _Word("apply", "Applied", held=True)
+
+DISCARD = _Word("discard", "Discarded", held=True)
+
+PIN = _Word("pin", "Pinned", held=False)
+
+UNPIN = _Word("unpin", "Unpinned", held=False)
+
+
+def _arguments(word: _Word, parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
+    all_of_it = "everything that is held of this run" if word.held else "everything this run did"
+    if word is APPLY:
+        all_of_it += "; if nothing is, what was dropped of it"
+    parser.add_argument("--run", metavar="R", help=all_of_it)
+    if word is APPLY:
+        parser.add_argument(
+            "--force", action="store_true", help="also over what others changed since; undo brings that back"
+        )
+    if word is DISCARD:
+        parser.add_argument(
+            "--now", action="store_true", help="erase it at once; also what was dropped before"
+        )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+
+
+def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word, now: bool) -> list[str]:
+    """An effect, or of a run all that the word is for: what is held, and if nothing is, what was dropped."""
+    if isinstance(what, str):
+        return [tb.effect(what).id]
+    if not word.held:
+        return [one.id for one in tb.effects(run=what, state=State.DONE) if not one.is_undo]
+    held = [one.id for one in tb.effects(run=what, state=State.PROPOSED) if one.waits_for == PERSON]
+    if now or (word is APPLY and not held):
+        held += [one.id for one in tb.effects(run=what, state=State.DROPPED)]
+    return held
+
+
+def _carry_out(word: _Word, asked: Asked) -> int:
+    options = asked.options
+    if bool(options.ids) == bool(options.run):
+        raise Misuse(
+            f"Name the effects to {word.verb}, or a run with --run.",
+            hint=f"`takeback {word.verb} @` is for the newest.",
+        )
+    now = word is DISCARD and options.now
+    with existing(asked, known_effects(options.ids, options.run or "")) as tb:
+        chosen = (
+            [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
+        )
+        # Each once: a run may be named beside one of its effects.
+        wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word, now)))
+        effects = _done(tb, asked, word, wanted) if wanted else ()
+        give(asked, tb, [effect_json(effect) for effect in effects])
+        said = f"Would {word.verb}" if options.dry_run else word.done
+        for effect in effects[:_MOST_LISTED]:
+            if word is APPLY and not options.dry_run and effect.state in (State.PROPOSED, State.DROPPED):
+                _tell_there_already(asked, effect)
+                continue
+            asked.screen.say(
+                f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
+                f"{_would(tb, effect, now) if word is DISCARD and options.dry_run else _how(effect, now)}"
+            )
+        if len(effects) > _MOST_LISTED:
+            asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
+        if not effects:
+            asked.screen.say(f"There was nothing to {word.verb}.")
+    return 0
+
+
+def _tell_there_already(asked: Asked, effect: Effect) -> None:
+    name, kept = short(effect.id), "dropped" if effect.dropped else "held"
+    asked.screen.say(
+        f"Nothing to apply of {asked.screen.paint(name, 'cyan')}  {clean(effect.change.summary)}: "
+        f"all of it is there already, so nothing was changed; it stays {kept}"
+    )
+    asked.screen.hint(f"`takeback discard {name} --now` erases it.")
+
+
+def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) -> tuple[Effect, ...]:
+    dry_run = asked.options.dry_run
+    if word is ACCEPT:
+        return tb.accept(wanted, dry_run=dry_run)
+    if word is APPLY:
+        return tb.apply(wanted, force=asked.options.force, dry_run=dry_run)
+    if word is DISCARD:
+        with _told_if_interrupted(tb, wanted, asked.options.now):
+            return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
+    return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
+
+
+def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
+    """What a discard would leave of it."""
+    from takeback.engine.held import is_final
+
+    if now:
+        return ": it would be erased, with its bytes"
+    if is_final(tb.parts, effect):
+        return ": this drop would be final"
+    return f": `takeback apply {short(effect.id)}` could make it after all, for a while"
+
+
+@contextmanager
+def _told_if_interrupted(tb: "Takeback", wanted: tuple[str, ...], now: bool) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as signal:
+        states = [tb.effect(id).state for id in wanted]
+        signal.add_note(_became(states[0]) if len(states) == 1 else _counts(states, now))
+        raise
+
+
+def _became(state: State) -> str:
+    return {State.ABORTED: "it was erased", State.DROPPED: "it was dropped"}.get(state, "nothing was dropped")
+
+
+def _counts(states: Sequence[State], now: bool) -> str:
+    erased, dropped = states.count(State.ABORTED), states.count(State.DROPPED)
+    if now:
+        return f"{erased:,} of {len(states):,} were erased"
+    return f"{erased + dropped:,} of {len(states):,} were dropped"
+
+
+def _how(effect: Effect, now: bool) -> str:
+    """Of a drop: whether it can be taken back, and until when."""
+    if effect.state is State.DROPPED and effect.dropped:
+        until = local_time(effect.dropped.until, clock())
+        return f": `takeback apply {short(effect.id)}` makes it after all, until {until}"
+    if effect.state is State.ABORTED:
+        return ": erased" if now else ": this drop is final"
+    return ""
+
+
+def command_of(word: _Word) -> Command:
+    return Command(partial(_arguments, word), partial(_carry_out, word))
+
+
+COMMAND = command_of(ACCEPT)

@@ -1,0 +1,41 @@
+"""`checkpoints`: list the named points."""
+
+from argparse import ArgumentParser
+
+from takeback.api import now
+from takeback.audit.views import checkpoint_json
+from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.output.screen import ago, clean
+from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
+from takeback.model.ids import short
+
+
+def _checkpoints_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--run", metavar="R", help="only of this run")
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+
+
+def _checkpoints(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        return tell_nothing(asked, [])
+    with opened(asked) as tb:
+        scope = None if asked.options.run else tb.here()
+        points = tuple(reversed(tb.checkpoints(asked.options.run, scope=scope)))
+        give(asked, tb, [checkpoint_json(point) for point in points])
+        if not points:
+            screen.say("No checkpoints yet in this project." if scope else "No checkpoints yet.")
+        today = now()
+        for point in points:
+            marks = [
+                mark for mark, holds in (("automatic", point.automatic), ("with state", point.state)) if holds
+            ]
+            told = screen.paint(f"  ({', '.join(marks)})", "dim") if marks else ""
+            screen.say(
+                f"{screen.paint(short(point.id), 'cyan')}  {ago(point.at, today):<12}  run {short(point.run)}  "
+                f"{clean(point.label)}{told}"
+            )
+    return 0
+
+
+COMMAND = Command(_checkpoints_arguments, _checkpoints, does=Does.LOOKS)

@@ -1,0 +1,350 @@
+"""`doctor`: is this machine able?"""
+
+import errno
+import os
+import stat
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import takeback.api
+from takeback.errors import Failed, TakebackError
+from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.output.errors import as_field, here, told_trouble
+from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.session.store import nothing_yet, store_path
+from takeback.model.ids import short
+from takeback.model.words import install_hint
+from takeback.storage.sqlite.store import Store, exists, is_remote, local_path
+
+GOOD, WEAK, BAD = "good", "weak", "bad"
+_OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+
+
+class Finding(NamedTuple):
+    name: str
+    level: str  # good · weak: works, with less · bad: takeback cannot do its part
+    detail: str
+    hint: str = ""
+
+
+def examine(path: str, here: str) -> Iterator[Finding]:
+    """The machine, the filesystems of the store and of the directory one works in, and what protects the store."""
+    yield Finding("python", GOOD, sys.version.split()[0])
+    yield _kernel()
+    yield _openat2()
+    yield _sqlite()
+    yield _zstd()
+    yield _git()
+    yield from _configuration_formats()
+    from takeback.sandbox.ability import nearest
+
+    whole = os.path.abspath(local_path(path))
+    yield _remote(path) if is_remote(path) else _store(whole)
+    yield from _filesystem("store", nearest(whole))
+    if here:
+        yield from _filesystem("here", here)
+    yield from _sandbox(nearest(whole))
+    yield _protection()
+
+
+def at_work(store: Store) -> Iterator[Finding]:
+    """Who holds a run now."""
+    from takeback.storage.owners import alive
+
+    for info in store.journal.runs(unfinished=True):
+        lease = store.leases.holder(info.id)
+        if lease and lease.owner.pid and alive(lease.owner) is not False:
+            yield Finding(
+                "at work", GOOD, f"process {lease.owner.pid} holds run {short(info.id)} ({info.name})"
+            )
+
+
+def _kernel() -> Finding:
+    machine = os.uname()
+    if machine.sysname != "Linux":
+        return Finding(
+            "kernel", BAD, f"{machine.sysname} is not Linux", "takeback works on Linux only for now."
+        )
+    return Finding("kernel", GOOD, f"{machine.sysname} {machine.release} {machine.machine}")
+
+
+def _openat2() -> Finding:
+    from takeback.adapters.file.kernel import RESOLVE_NO_SYMLINKS, libc
+
+    try:
+        os.close(libc().openat2(-100, b"/", os.O_PATH | os.O_DIRECTORY, RESOLVE_NO_SYMLINKS))
+    except OSError as error:
+        return Finding(
+            "openat2",
+            WEAK,
+            f"{os.strerror(error.errno or 0)}: paths are walked one by one, as safe and slower",
+        )
+    return Finding("openat2", GOOD, "paths are opened without following links, in one step")
+
+
+def _sqlite() -> Finding:
+    import sqlite3
+
+    version = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(map(str, _OLDEST_SQLITE))
+        return Finding(
+            "sqlite", BAD, f"{version} is older than {oldest}", "Use a Python with a newer SQLite."
+        )
+    return Finding("sqlite", GOOD, version)
+
+
+def _zstd() -> Finding:
+    from importlib.util import find_spec
+
+    if sys.version_info >= (3, 14):
+        return Finding("zstd", GOOD, "in the standard library")
+    try:
+        found = find_spec("backports.zstd") is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        return Finding(
+            "zstd", BAD, "backports.zstd is not installed", "Install takeback with its dependencies."
+        )
+    return Finding("zstd", GOOD, "backports.zstd")
+
+
+def _git() -> Finding:
+    from shutil import which
+
+    found = which("git")
+    if not found:
+        return Finding(
+            "git", WEAK, "not found: `undo --merge` will refuse, everything else works", "Install git."
+        )
+    return Finding("git", GOOD, f"{found}: for `undo --merge`; your repositories are never touched")
+
+
+def _configuration_formats() -> Iterator[Finding]:
+    from importlib.util import find_spec
+
+    for name, module in (("yaml", "ruamel.yaml"), ("toml", "tomlkit")):
+        try:
+            found = find_spec(module) is not None
+        except ModuleNotFoundError:
+            found = False
+        if found:
+            yield Finding(name, GOOD, f"{module}: keys can be edited")
+        else:
+            yield Finding(
+                name,
+                WEAK,
+                f"{module} is not installed: no `edit` of {name.upper()}",
+                install_hint("config"),
+            )
+
+
+def _store(path: str) -> Finding:
+    try:
+        if not exists(path):
+            return Finding("store", GOOD, f"{path}: not there yet, made with the first change")
+    except TakebackError as error:
+        return Finding("store", BAD, str(error), error.hint)
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        return Finding(
+            "store", BAD, f"{path}: {os.strerror(error.errno or 0)}", "Check the path and your rights."
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return Finding("store", BAD, f"{path} is a symbolic link", "Give the real path with --store.")
+    if status.st_uid != os.geteuid():
+        return Finding("store", BAD, f"{path} belongs to uid {status.st_uid}", "Use a store of your own.")
+    if mode & 0o077:
+        return Finding("store", BAD, f"{path} is open to others (mode {mode:04o})", f"chmod 700 {path}")
+    if os.path.lexists(os.path.join(path, "SUSPECT")):
+        return Finding("store", BAD, f"{path}: its disk failed earlier", "Run `takeback verify --read-data`.")
+    if not os.access(path, os.W_OK):
+        return Finding(
+            "store", WEAK, f"{path} is read-only: looking works, changes are refused", "Make it writable."
+        )
+    return Finding("store", GOOD, f"{path}, mode {mode:04o}, yours alone")
+
+
+def _remote(address: str) -> Finding:
+    """Whether it answers; what only this machine has of it is looked at like a store on disk."""
+    from takeback.model.database import without_password
+
+    shown = without_password(address)
+    try:
+        there = exists(address)
+    except TakebackError as error:
+        return Finding("store", BAD, str(error), error.hint)
+    return Finding("store", GOOD, shown if there else f"{shown}: not there yet, made with the first change")
+
+
+def _filesystem(name: str, directory: str) -> Iterator[Finding]:
+    space = os.statvfs(directory)
+    free = space.f_bavail * space.f_frsize
+    level = GOOD if free > 64 << 20 else WEAK
+    told = f"{directory}: {free / (1 << 30):.1f} GB free"
+    if space.f_files and space.f_favail < 1000:
+        level, told = WEAK, f"{told}, only {space.f_favail} inodes left"
+    yield Finding(
+        f"{name}: disk", level, told, "" if level is GOOD else "Free some space; changes may be refused."
+    )
+    if not os.access(directory, os.W_OK | os.X_OK):
+        yield Finding(
+            f"{name}: rights", WEAK, f"{directory} cannot be written by you", "Nothing can be changed there."
+        )
+        return
+    yield from _nameless_files(name, directory)
+    yield _exchange(name, directory)
+
+
+def _nameless_files(name: str, directory: str) -> Iterator[Finding]:
+    """O_TMPFILE, and whether attributes can be kept on such a file."""
+    try:
+        fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        yield Finding(
+            f"{name}: O_TMPFILE", WEAK, f"{why}: new content is staged under a scratch name instead"
+        )
+        return
+    try:
+        yield Finding(f"{name}: O_TMPFILE", GOOD, "yes: a killed write leaves nothing behind")
+        try:
+            os.setxattr(fd, "user.takeback", b"1")
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            yield Finding(
+                f"{name}: attributes", WEAK, f"{why}: there are no user attributes to bring back here"
+            )
+        else:
+            yield Finding(f"{name}: attributes", GOOD, "user attributes are brought back")
+    finally:
+        os.close(fd)
+
+
+def _exchange(name: str, directory: str) -> Finding:
+    """In a scratch directory that is gone afterwards; the directory gets its time back."""
+    before = os.stat(directory)
+    scratch = os.path.join(os.fsencode(directory), b".takeback-doctor-%d" % os.getpid())
+    try:
+        os.mkdir(scratch, 0o700)
+        works = _try_exchange(scratch)
+        os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
+    except OSError as error:
+        return Finding(
+            f"{name}: RENAME_EXCHANGE", WEAK, f"could not be tried: {os.strerror(error.errno or errno.EIO)}"
+        )
+    if works:
+        return Finding(f"{name}: RENAME_EXCHANGE", GOOD, "yes: a change in the last moment is noticed")
+    return Finding(f"{name}: RENAME_EXCHANGE", WEAK, "no: a change in the last microsecond is not noticed")
+
+
+def _try_exchange(scratch: bytes) -> bool:
+    from takeback.adapters.file.kernel import exchange
+
+    fd = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    names = (b"one", b"other")
+    try:
+        for name in names:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=fd))
+        return exchange(fd, names[0], fd, names[1])
+    finally:
+        for name in names:
+            try:
+                os.unlink(name, dir_fd=fd)
+            except FileNotFoundError:
+                continue
+        os.close(fd)
+        os.rmdir(scratch)
+
+
+def _sandbox(place: str) -> Iterator[Finding]:
+    """Whether `run` and `shell` can keep a command's doing apart from the world, tried with a real one."""
+    from takeback.sandbox.ability import ability
+
+    able = ability(place, fresh=True)
+    if not able.engine:
+        hint = "`takeback run` then works in place: it watches, and covers the roots only."
+        yield Finding("sandbox", WEAK, f"none: {able.why}", hint)
+        return
+    who = "as root, over every filesystem" if able.engine == "root" else "in a user namespace"
+    count = len(able.not_covered)
+    covered = f"; {count} place{' is' if count == 1 else 's are'} not covered" if count else ""
+    yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
+    if able.landlock:
+        told = f"version {able.landlock}: a command inside cannot write to the store or mount over it"
+        yield Finding("landlock", GOOD, told)
+    else:
+        yield Finding("landlock", WEAK, "not in this kernel: inside, the store is covered by a mount only")
+    if not able.cgroups:
+        told = "no cgroups to use: a memory limit holds for each process, not for all together"
+        yield Finding("limits", WEAK, told)
+
+
+def _protection() -> Finding:
+    if os.geteuid() == 0:
+        return Finding(
+            "protection", WEAK, "you are root: whatever runs as you can change or delete the store",
+            "Run agents as a user of their own.",
+        )  # fmt: skip
+    return Finding(
+        "protection", WEAK, "same user: an agent that runs as you can delete the store; other users cannot read it",
+        "Run agents as another user, or keep a copy of the store elsewhere.",
+    )  # fmt: skip
+
+
+def trouble(error: TakebackError) -> Finding:
+    """A store that does not open is a finding, not the end of the examination."""
+    return Finding("store opens", BAD, str(error), error.hint)
+
+
+_STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    del parser  # nothing but the options that every command has
+
+
+def _doctor(asked: Asked) -> int:
+    screen = asked.screen
+    findings = [*examine(store_path(asked), here()), *_inside(asked)]
+    bad = [one for one in findings if one.level == BAD]
+    errors = [_unable(bad)] if bad else []
+    answer = {"able": not bad, "findings": [one._asdict() for one in findings]}
+    screen.give(answer | as_field(screen, errors))
+    width = max(len(one.name) for one in findings)
+    for one in findings:
+        screen.say(
+            f"{screen.paint(f'{one.level:<4}', _STYLES[one.level])}  {one.name:<{width}}  {clean(one.detail)}"
+        )
+        if one.hint and one.level != GOOD:
+            screen.hint(clean(one.hint))
+    weak = sum(1 for one in findings if one.level == WEAK)
+    if not bad:
+        screen.say(f"Ready, with {counted(weak, 'warning')}." if weak else "Ready.")
+    return told_trouble(screen, errors)
+
+
+def _unable(bad: list[Finding]) -> TakebackError:
+    return Failed(
+        f"{counted(len(bad), 'thing')} must be fixed: {bad[0].name}: {bad[0].detail.rstrip('.')}.",
+        hint=bad[0].hint or "`takeback doctor` tells what was found.",
+    )
+
+
+def _inside(asked: Asked) -> list[Finding]:
+    """What only the opened store can tell; nothing is recovered or made here."""
+    try:
+        if nothing_yet(asked):
+            return []
+        with takeback.api.open(store_path(asked), recover=False) as tb:
+            return list(at_work(tb.store))
+    except TakebackError as error:
+        return [trouble(error)]
+
+
+COMMAND = Command(_arguments, _doctor, does=Does.LOOKS)

@@ -1,0 +1,111 @@
+"""`edit`: keys of a JSON, YAML or TOML file."""
+
+import json
+import os
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.session.change import (
+    changing_arguments,
+    checks_of,
+    one_change,
+    refuse_open_files,
+    wishes,
+)
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.change import Change
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="FILE")
+    parser.add_argument(
+        "--set", metavar="/KEY=JSON", action="append", default=[], dest="sets",
+        help="""such as /tls/on=true, /ports/0=8080, /name='"x"'""",
+    )  # fmt: skip
+    parser.add_argument(
+        "--delete", metavar="/KEY", action="append", default=[], help="such as /legacy/option"
+    )
+    parser.add_argument(
+        "--format", metavar="F", default="", help="json, yaml or toml (else by the name of the file)"
+    )
+    parser.add_argument(
+        "--check", metavar="CMD", action="append", default=[], help="must succeed first, as in `write`"
+    )
+    changing_arguments(parser)
+
+
+def _edit(asked: Asked) -> int:
+    options = asked.options
+    refuse_open_files(options.path)
+    sets = _assignments(options.sets)
+    checks = checks_of(asked)
+    from takeback.adapters.config.adapter import edit_change
+
+    edit_change(
+        options.path, sets, options.delete, options.format
+    )  # refuses odd keys before anything is settled
+
+    def planned(tb: "Takeback") -> "Change":
+        return edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs)
+
+    return one_change(
+        asked,
+        planned,
+        lambda tb, run: run.edit_config(
+            options.path, sets, options.delete, format=options.format, checks=checks, **wishes(asked, tb)
+        ),
+        checks,
+        lambda: _edited(asked, sets),
+        _nothing(options.path, bool(sets), options.delete),
+    )
+
+
+def _nothing(path: str, sets: bool, deletes: list[str]) -> str:
+    if not deletes:
+        return "it is like that already"
+    missing = f"{path} has no {' and no '.join(deletes)}"
+    return f"what was to be set is there already, and {missing}" if sets else missing
+
+
+def _edited(asked: Asked, sets: dict[str, Any]) -> bytes:
+    """What the file would hold."""
+    from takeback.adapters.config.formats import edit, format_of
+
+    options = asked.options
+    with open(options.path, "rb") as file:
+        data = file.read()
+    return edit(format_of(os.path.realpath(options.path), options.format), data, sets, options.delete)
+
+
+def _assignments(given: list[str]) -> dict[str, Any]:
+    sets: dict[str, Any] = {}
+    for text in given:
+        pointer, value = _assignment(text)
+        if pointer in sets:
+            raise Misuse(f"{pointer} is set twice.", hint="Ask for each key once, or make two edits.")
+        sets[pointer] = value
+    return sets
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    pointer, equals, value = text.partition("=")
+    if not equals or (pointer and not pointer.startswith("/")):
+        raise Misuse(f"{text!r} does not set a key.", hint="Write --set /key/inner=VALUE, the value as JSON.")
+    try:
+        return pointer, json.loads(value)
+    except RecursionError:
+        raise Misuse(
+            f"The value for {pointer} is nested too deeply.", hint="Write the whole file instead."
+        ) from None
+    except ValueError:
+        raise Misuse(
+            f"The value {value!r} for {pointer} is not JSON.",
+            hint=f"Text needs quotes of its own: --set '{pointer}={json.dumps(value)}'.",
+        ) from None
+
+
+COMMAND = Command(_arguments, _edit)

@@ -1,0 +1,72 @@
+"""`forget`: give up the power to undo."""
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.session.store import (
+    existing,
+    give,
+    known_effects,
+    nothing_recorded,
+    nothing_yet,
+)
+from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    pass
+
+
+def _forget_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="these effects; none: by policy, what was accepted long enough ago",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only explain each decision")
+
+
+def _forget(asked: Asked) -> int:
+    options, screen = asked.options, asked.screen
+    if nothing_yet(asked) and not options.ids:
+        screen.say(nothing_recorded(asked))
+        screen.give({"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
+        return 0
+    with existing(asked, known_effects(options.ids)) as tb:
+        decisions = tb.forget(options.ids or None, dry_run=options.dry_run)
+        going = [one for one in decisions if one.forget]
+        give(
+            asked,
+            tb,
+            {
+                "dry_run": options.dry_run,
+                "forgotten": 0 if options.dry_run else len(going),
+                "decisions": [
+                    {
+                        "id": one.effect.id,
+                        "summary": one.effect.change.summary,
+                        "forget": one.forget,
+                        "why": one.why,
+                    }
+                    for one in decisions
+                ],
+            },
+        )
+        for one in decisions if options.dry_run else going:
+            id = screen.paint(short(one.effect.id), "cyan")
+            screen.say(f"{id}  {clean(one.effect.change.summary)}: {clean(one.why)}")
+        verb = "Would forget" if options.dry_run else "Forgot"
+        rest = "" if options.ids else f"; {_staying(len(decisions) - len(going))}"
+        screen.say(f"{verb} {counted(len(going), 'effect')}{rest}.")
+        if going and not options.dry_run:
+            screen.hint("`takeback sweep` deletes the bytes that nothing needs any more.")
+    return 0
+
+
+def _staying(count: int) -> str:
+    return f"{counted(count, 'effect')} {'stays' if count == 1 else 'stay'}"
+
+
+COMMAND = Command(_forget_arguments, _forget)

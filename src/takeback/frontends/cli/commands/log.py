@@ -1,0 +1,182 @@
+"""`log`: list effects, newest first."""
+
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import TYPE_CHECKING
+
+from takeback.api import Takeback, now
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked, Command, Does, filled
+from takeback.frontends.cli.output.log_table import (
+    FIELDS,
+    TableContext,
+    formatted,
+    is_folded,
+    lines,
+    partly_undone,
+    stat_lines,
+    width_of,
+)
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, warn
+from takeback.frontends.cli.session.project import effects_listed, hint_elsewhere
+from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    pass
+
+
+_MOST_DEAD = 3
+
+
+def _log_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "path_only",
+        nargs="?",
+        metavar="PATH",
+        type=filled,
+        help="only what touches this path, in any project",
+    )
+    parser.add_argument(
+        "-n", type=number_of, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
+    )
+    parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
+    parser.add_argument(
+        "--path",
+        metavar="P",
+        type=filled,
+        help="the same as PATH: it, something in it, or a directory around it",
+    )
+    parser.add_argument("--agent", metavar="A", default="", help="of this agent")
+    parser.add_argument(
+        "--since", metavar="TIME", type=filled, help="since then: 10m, 2h, 3d, 09:30, 2026-11-18"
+    )
+    parser.add_argument(
+        "--held", action="store_true", help="what is held, and what was dropped and can be applied"
+    )
+    parser.add_argument("--aborted", action="store_true", help="also what was aborted and never happened")
+    parser.add_argument("--all", action="store_true", help="of all projects, and what was aborted")
+    parser.add_argument("-p", "--patch", action="store_true", help="with what each of them changed")
+    parser.add_argument("--stat", action="store_true", help="with the paths that each of them changed")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        default="",
+        help="a line for each: json, or a text with " + " ".join(f"{{{field}}}" for field in FIELDS),
+    )
+
+
+def number_of(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ArgumentTypeError(f"{text!r} is not a number from 0")
+    return int(text.lstrip("0")[:9] or "0")  # more than there can ever be
+
+
+def _log(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        return tell_nothing(asked, [])
+    if asked.options.path_only and asked.options.path:
+        raise Misuse("The path was given twice.", hint="Give PATH or --path.")
+    if asked.options.format == "json" and (asked.options.patch or asked.options.stat):
+        raise Misuse(
+            "--format json has no room for --patch and --stat.",
+            hint="Its `targets` tell which paths changed.",
+        )
+    with opened(asked) as tb:
+        effects = _listed(asked, tb)
+        if screen.json:
+            from takeback.audit.views import effect_json
+
+            parted = partly_undone(tb, effects)
+            give(asked, tb, [effect_json(effect, parted.get(effect.id, ())) for effect in effects])
+            return 0
+        _show_effects(asked, tb, effects)
+        if not asked.options.format:
+            tell_dead(screen, tb)
+    return 0
+
+
+def tell_dead(screen: Screen, tb: Takeback) -> None:
+    """One line of what a crash left; `status` has the rest."""
+    if not tb.needs_recovery():
+        return
+    from takeback.audit.runs import dead_runs
+
+    if dead := dead_runs(tb.store, now()):
+        names = ", ".join(f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead[:_MOST_DEAD])
+        more = f" and {len(dead) - _MOST_DEAD:,} more" if len(dead) > _MOST_DEAD else ""
+        died = f"{counted(len(dead), 'run')} died and {'is' if len(dead) == 1 else 'are'} not settled"
+        screen.say(screen.paint(f"{died}: {names}{more}; `takeback status` shows what is left.", "yellow"))
+
+
+def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
+    """Finished undos are folded into what they took back, but for a program that asks for all of it."""
+    options = asked.options
+    for_programs = asked.screen.json or options.format == "json"
+    if for_programs and options.all:
+        return effects_listed(asked, tb, options.number)
+    asks = options.number + 1 if options.number else 0  # one more, to know whether there are more
+    while True:
+        found = effects_listed(asked, tb, asks)
+        left = tuple(one for one in found if not is_folded(one))
+        if not asks or len(left) > options.number or len(found) < asks:
+            return left[: options.number] if for_programs and options.number else left
+        asks *= 4
+
+
+def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
+    screen, options = asked.screen, asked.options
+    more = options.number and options.format != "json" and len(effects) > options.number
+    effects = effects[: options.number] if more else effects
+    if not effects:
+        place = "" if _everywhere(asked) else " in this project"
+        said = f"No effects match{place}." if _narrowed(asked) else f"No effects yet{place}."
+        (warn if options.format else screen.say)(said)  # a script would take it for a line of that form
+        _hint_elsewhere(asked, tb)
+        return
+    runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
+    numbered = not (_filtered(asked) or options.all or options.aborted)
+    told = TableContext(here(), now(), runs, agent_of(asked), numbered, partly_undone(tb, effects))
+    shown = (
+        formatted(options.format, effects, told)
+        if options.format
+        else lines(screen, effects, told, width_of(screen))
+    )
+    for effect, line in zip(effects, shown, strict=True):
+        screen.say(line)
+        if options.stat:
+            for path in stat_lines(effect, told.here, told.parted.get(effect.id, ())):
+                screen.say(path)
+        if options.patch:
+            from takeback.frontends.cli.output.differences import say_changed
+
+            say_changed(screen, tb, effect)
+    if options.format:
+        return
+    if more:
+        screen.hint("There are more; -n 0 lists all.")
+    _hint_elsewhere(asked, tb)
+
+
+def _hint_elsewhere(asked: Asked, tb: Takeback) -> None:
+    if not _everywhere(asked):
+        hint_elsewhere(asked, tb)
+
+
+def _everywhere(asked: Asked) -> bool:
+    options = asked.options
+    return bool(options.run or options.path or options.path_only or options.all)
+
+
+def _narrowed(asked: Asked) -> bool:
+    return _filtered(asked) or bool(asked.options.since)
+
+
+def _filtered(asked: Asked) -> bool:
+    """Then the first of them need not be the newest, and `@~1` not the second."""
+    options = asked.options
+    return bool(options.run or options.path or options.path_only or options.agent or options.held)
+
+
+COMMAND = Command(_log_arguments, _log, does=Does.LOOKS, long=True)

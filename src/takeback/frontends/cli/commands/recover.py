@@ -1,0 +1,160 @@
+"""`recover`: what a crash left is settled, and what is not at rest after that is told."""
+
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import takeback.api
+from takeback.adapters.protocol import traits_of
+from takeback.audit.views import settled_json
+from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
+from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, near_text, took
+from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, show_work, store_path
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    from takeback.audit.runs import DeadRun, Unsettled
+
+_MOST = 5
+_AT_REST = "Nothing to recover: every effect is settled."
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be settled")
+
+
+def _recover(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        screen.say(nothing_recorded(asked))
+        screen.give({"settled": [], "unsettled": []})
+        return 0
+    # Not settled on the way in, so that the answer tells all of it.
+    with takeback.api.open(store_path(asked), recover=False) as tb:
+        show_work(asked, tb)
+        if asked.options.dry_run:
+            return _tell_unsettled(asked, tb)
+        return _settle(screen, tb)
+
+
+def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
+    from takeback.audit.runs import dead_runs, unsettled
+    from takeback.engine.settled import in_words, stands
+
+    started = time.perf_counter()
+    dead = {one.info.id: one for one in dead_runs(tb.store, takeback.api.now())}
+    settled = tb.recover()
+    for one in tb.store.journal.runs(unfinished=True):
+        dead.pop(one.id, None)
+    ended = [one for one in dead.values() if one.info.id not in {done.run for done in settled}]
+    # Looked at again: what could not be settled is not told as if it were.
+    now = [tb.effect(one.effect) for one in settled]
+    alone = [one for one in unsettled(tb.store, takeback.api.now()) if one.left_alone]
+    alone = [one for one in alone if one.effect.id not in {effect.id for effect in now}]
+    stuck = [one for one in (*now, *(one.effect for one in alone)) if one.state is State.STUCK]
+    in_doubt = [one for one in now if one.state is State.INTENDED]
+    proposed = [one for one in now if one.state is State.PROPOSED]
+    errors = [_still_in_doubt(in_doubt)] if in_doubt else []
+    errors += [_still_stuck(tb, stuck)] if stuck else []
+    errors += [_still_open(proposed)] if proposed else []
+    left = [one for one, effect in zip(settled, now, strict=True) if effect in (*in_doubt, *proposed)]
+    told: dict[str, Any] = {
+        "settled": [settled_json(one) for one in settled if one not in left],
+        "unsettled": [
+            *({"effect": one.effect, "summary": one.summary, "what": stands(one)} for one in left),
+            *map(_unsettled_json, alone),
+        ],
+        "ended": [one.info.id for one in ended],
+    }
+    screen.give(told | as_field(screen, errors))
+    for one in ended:
+        screen.say(f"{_run(screen, one)}: ended; its process is gone, and nothing of it was left to settle")
+    if not settled and not alone:
+        if not ended:
+            screen.say(_AT_REST)
+        return 0
+    for one in settled:
+        screen.say(near_text(clean(in_words(one)), here()))
+    _say_all(screen, alone)
+    counts = [f"{len(stuck):,} stuck"]
+    counts += [f"{len(in_doubt):,} in doubt"] if in_doubt else []
+    moving = len(proposed) + sum(one.effect.state is not State.STUCK for one in alone)
+    counts += [f"{moving:,} still open"] if moving else []
+    done = sum(one.state not in (State.STUCK, State.INTENDED, State.PROPOSED) for one in now)
+    screen.say(f"Settled {counted(done, 'effect')} in {took(started)}; {', '.join(counts)}.")
+    return told_trouble(screen, errors)
+
+
+def _still_stuck(tb: takeback.api.Takeback, stuck: Sequence[Effect]) -> TakebackError:
+    from takeback.frontends.cli.output.undo_hints import out_of_stuck
+
+    hint = out_of_stuck(tb, stuck[0])
+    return Stuck(f"{_count(stuck)} stuck: {_names(stuck)}.", hint=hint, effect=stuck[0].id)
+
+
+def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
+    first = in_doubt[0]
+    hint = "What tells whether it happened cannot be asked now: run `takeback recover` again when it can."
+    if traits_of(first.change).calls:
+        from takeback.engine.settle import way_out
+
+        hint = way_out(first)
+    return InDoubt(f"{_count(in_doubt)} in doubt: {_names(in_doubt)}.", hint=hint, effect=first.id)
+
+
+def _still_open(proposed: Sequence[Effect]) -> TakebackError:
+    return Unavailable(
+        f"{_count(proposed)} not recorded yet: {_names(proposed)}.",
+        hint="The line about it says why. Mend that, then run `takeback recover` again.",
+        effect=proposed[0].id,
+    )
+
+
+def _count(effects: Sequence[Effect]) -> str:
+    return f"{counted(len(effects), 'effect')} {'is' if len(effects) == 1 else 'are'}"
+
+
+def _names(effects: Sequence[Effect]) -> str:
+    more = f" and {len(effects) - _MOST} more" if len(effects) > _MOST else ""
+    return ", ".join(short(one.id) for one in effects[:_MOST]) + more
+
+
+def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
+    from takeback.audit.runs import dead_json, dead_runs, unsettled
+
+    found = list(unsettled(tb.store, takeback.api.now()))
+    concerned = {one.by or one.effect.run for one in found}
+    died = dead_runs(tb.store, takeback.api.now())
+    dead = [one for one in died if one.info.id not in concerned or one.command]
+    listed = [_unsettled_json(one) for one in found]
+    asked.screen.give({"dry_run": True, "unsettled": listed, "dead": [dead_json(one) for one in dead]})
+    _say_all(asked.screen, found)
+    for one in dead:
+        what = "would be ended; its process is gone and left nothing to settle"
+        if one.command:
+            what = f"what its killed command had changed would be saved as a drop ({clean(one.command)})"
+        asked.screen.say(f"{_run(asked.screen, one)}: {what}")
+    if not found and not dead:
+        asked.screen.say(_AT_REST)
+    return 0
+
+
+def _run(screen: Screen, one: "DeadRun") -> str:
+    return f"Run {screen.paint(short(one.info.id), 'cyan')} ({clean(one.info.name)})"
+
+
+def _unsettled_json(one: "Unsettled") -> dict[str, str]:
+    return {"effect": one.effect.id, "summary": one.effect.change.summary, "what": one.what}
+
+
+def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
+    for one in found:
+        id = screen.paint(short(one.effect.id), "cyan")
+        screen.say(f"{id}  {near_text(clean(one.effect.change.summary), here())}: {one.what}")
+
+
+COMMAND = Command(_arguments, _recover, does=Does.SETTLES)

@@ -1,0 +1,56 @@
+"""`resume`: make a run of a workflow due again."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.session.store import existing, give
+from takeback.model.ids import short
+from takeback.model.run import OnDeath
+
+if TYPE_CHECKING:
+    pass
+
+
+def _resume_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", help="a run of a workflow: its name, id, or the beginning of its id"
+    )
+    parser.add_argument(
+        "--from-checkpoint",
+        metavar="C",
+        help="undo later effects than this checkpoint, and continue from there",
+    )
+
+
+def _known(tb: Any, options: Namespace) -> None:
+    """Names are judged before anything is settled."""
+    info = tb.find_run(options.run)
+    if options.from_checkpoint:
+        from takeback.runs.checkpoints import find
+
+        find(tb.store.journal, options.from_checkpoint, info.id)
+
+
+def _resume(asked: Asked) -> int:
+    from takeback.audit.views import run_info_json
+
+    options = asked.options
+    with existing(asked, lambda tb: _known(tb, options)) as tb:
+        info = tb.find_run(options.run)
+        if info.on_death is not OnDeath.RESUME:
+            raise Misuse(
+                f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can continue it.",
+                hint="`tb.resume(run)` does that; `takeback undo --to CHECKPOINT` only takes back.",
+            )
+        tb.resume(info, from_checkpoint=options.from_checkpoint)
+        give(asked, tb, run_info_json(tb.find_run(info.id)))
+        where = f" from checkpoint '{clean(options.from_checkpoint)}'" if options.from_checkpoint else ""
+        asked.screen.say(f"Run {short(info.id)} goes on{where} as soon as a worker is there.")
+        asked.screen.hint(f"`takeback worker {info.workflow.partition(':')[0]}` is one.")
+    return 0
+
+
+COMMAND = Command(_resume_arguments, _resume)

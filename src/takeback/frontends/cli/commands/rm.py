@@ -1,0 +1,89 @@
+"""`rm`: remove files and directories."""
+
+import os
+import time
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.output.errors import aimed, as_field, exit_code, told_trouble, worst_first
+from takeback.frontends.cli.output.screen import error_json, took
+from takeback.frontends.cli.session.change import (
+    changing_arguments,
+    followable,
+    say_effect,
+    tell_plan,
+    wishes,
+)
+from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.effect import Effect
+
+
+def _rm_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a file, a link, or a directory with all that is in it"
+    )
+    parser.add_argument(
+        "-r", "-R", "--recursive", action="store_true", help="accepted; directories go whole anyway"
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="what is not there is no error")
+    changing_arguments(parser, inexact=True)
+
+
+def _rm(asked: Asked) -> int:
+    options = asked.options
+    paths = [path for path in options.paths if not options.force or os.path.lexists(path)]
+    for path in paths:
+        if os.path.basename(path.rstrip("/")) in (".", ".."):
+            raise Misuse(
+                f"{path} is the directory you stand in, or one around it.",
+                hint="Nothing was removed. Name the directory by its path.",
+            )
+    if options.key and len(paths) > 1:
+        raise Misuse("One key cannot stand for several effects.", hint="Remove the paths one by one.")
+    if options.dry_run:
+        from takeback.adapters.file.changes import delete_change
+
+        with rehearsal(asked) as tb:
+            return tell_plan(
+                asked, tb, [delete_change(path, allow_inexact=options.allow_inexact) for path in paths]
+            )
+    effects: list[tuple[Effect, str]] = []
+    errors: list[TakebackError] = []
+    with opened(asked, known_effects(options.needs)) as tb:
+        with session(asked, tb) as run:
+            for path in paths:
+                started = time.perf_counter()
+                try:
+                    effect = run.delete(path, allow_inexact=options.allow_inexact, **wishes(asked, tb))
+                except TakebackError as error:
+                    errors.append(followable(asked, error))
+                    continue
+                if effect:
+                    effects.append((effect, took(started)))
+        asked.made.extend(effect.id for effect, _ in effects)
+        # Told at the end: an answer that cannot be printed must not stop what was asked for.
+        for effect, lasted in effects:
+            say_effect(asked, effect, lasted)
+        return _tell_removed(asked, tb, [effect for effect, _ in effects], errors)
+
+
+def _tell_removed(asked: Asked, tb: "Takeback", effects: "list[Effect]", errors: list[TakebackError]) -> int:
+    made = [effect_json(tb.effect(effect.id)) for effect in effects]
+    if len(asked.options.paths) == 1:
+        if errors:
+            raise errors[0]
+        give(asked, tb, {"changed": bool(made), **(made[0] if made else {"id": None})})
+        return 0
+    told = {"effects": made, "errors": [error_json(aimed(error, asked.options.store)) for error in errors]}
+    give(asked, tb, told | as_field(asked.screen, worst_first(errors)))
+    told_trouble(asked.screen, errors)
+    return exit_code(bool(effects), errors)
+
+
+COMMAND = Command(_rm_arguments, _rm)

@@ -1,0 +1,388 @@
+"""`run`: one command as one effect."""
+
+import errno
+import os
+import re
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import OURS, Asked, Command
+from takeback.frontends.cli.output.differences import (
+    hint_at_shell,
+    outcome_json,
+    say_changes,
+    seconds,
+    sizes,
+    until,
+)
+from takeback.frontends.cli.output.screen import (
+    answered,
+    clean,
+    counted,
+    here,
+    warn,
+)
+from takeback.frontends.cli.output.screen import shown as shown_path
+from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command, taken_back, unanswered
+from takeback.frontends.cli.session.store import agent_of, opened, own_directory, rehearsal
+from takeback.model.ids import short
+from takeback.model.plan import TargetOutcome
+from takeback.model.remedy import surprises
+from takeback.runs.commands.outcome import CommandOutcome, in_numbers, left_behind, why_final
+from takeback.runs.commands.request import (
+    ON_FAILURE,
+    CommandRequest,
+    directory_of,
+    refuse_keep,
+    refuse_unfit,
+    shown,
+    words_of,
+)
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.effect import Effect
+    from takeback.runs.run import Run
+
+
+_LISTED = 10
+
+_FEW = 4
+
+_ANSWERS = {
+    "y": "apply", "yes": "apply", "a": "apply", "apply": "apply",
+    "n": "discard", "no": "discard", "d": "discard", "discard": "discard",
+    "s": "show", "show": "show", "diff": "show",
+}  # fmt: skip
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.usage = "takeback run [options] -- COMMAND [ARGUMENT…]"
+    parser.add_argument("--name", metavar="N", help="what to call the run (else the command line)")
+    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument(
+        "--hold", action="store_true", help="leave what it changed waiting, for `apply` or `discard`"
+    )
+    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to apply it")
+    parser.add_argument(
+        "--on-failure",
+        type=_on_failure,
+        choices=ON_FAILURE,
+        default="undo",
+        help="what becomes of its changes when it fails (undo)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="run it, say what it would change, change nothing"
+    )
+    parser.add_argument("--no-network", action="store_true", help="without network")
+    parser.add_argument("--timeout", metavar="S", help="end it after this many seconds")
+    parser.add_argument(
+        "--sql",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
+    )
+    group = parser.add_argument_group("without a sandbox")
+    group.add_argument(
+        "--in-place", action="store_true", help="let it change the files themselves, and watch"
+    )
+    group.add_argument(
+        "--root",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="what to watch (else the current directory)",
+    )
+    group.add_argument(
+        "--force", action="store_true", help="watch what would be refused: home, /, very large trees"
+    )
+    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
+
+
+def _on_failure(said: str) -> str:
+    refuse_keep(said)
+    return said
+
+
+def command_in(words: list[str], verb: str = "run") -> list[str]:
+    """What follows `--`."""
+    command = words[1:] if words[:1] == ["--"] else words
+    if not command:
+        raise Misuse("No command was given.", hint=f"For example `takeback {verb} -- make install`.")
+    return command
+
+
+def refuse_stray_root(options: Namespace) -> None:
+    if options.root and not options.in_place:
+        raise Misuse("--root is for --in-place.", hint="In a sandbox everything is covered.")
+
+
+def _run(asked: Asked) -> int:
+    options = asked.options
+    argv = command_in(options.command)
+    limit = seconds(options.timeout)
+    refuse_stray_root(options)
+    if options.sql:
+        return _with_databases(asked, argv, limit)
+    if options.ask and not (sys.stdin and sys.stdin.isatty()):
+        raise Misuse(
+            "--ask needs a terminal to ask at.",
+            hint="Use --hold, then `takeback apply` or `takeback discard`.",
+        )
+    if options.in_place:
+        return _in_place(asked, argv)
+    request = CommandRequest(
+        words_of(argv), directory_of(None), dict(os.environ), network=not options.no_network, timeout=limit
+    )
+    # Before a run is opened, which would stay in the list.
+    refuse_unfit(request._replace(hold=options.hold or options.ask, dry_run=options.dry_run))
+    with rehearsal(asked) if options.dry_run else opened(asked) as tb:
+        from takeback.sandbox.ability import ability
+
+        able = ability(tb.path)
+        if not able.engine:
+            warn(
+                f"takeback: no sandbox here ({clean(able.why)}); running in place instead, watching {_here()} only."
+            )
+            tb.close()
+            return _in_place(asked, argv)
+        outcome = _carried_out(asked, tb, argv, limit, request)
+        return _told(asked, tb, outcome)
+
+
+def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
+    from takeback.frontends.cli.programs.databases import (
+        carried_out,
+        refuse_unfit,
+        refuse_unknown,
+        say_effects,
+    )
+
+    options = asked.options
+    refuse_unfit(asked)
+    refuse_unknown(options.sql)
+    with opened(asked) as tb:
+        with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
+            ended = carried_out(asked, tb, run, argv, limit)
+            if ended.outcome.exit_code and not ended.effects:
+                with run.uninterrupted():
+                    run.close(failed=f"exit code {ended.outcome.exit_code}")
+        asked.made.extend(effect.id for effect in ended.effects)
+        if not (asked.screen.json or asked.screen.quiet):
+            say_effects(tb, ended)
+        return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
+
+
+def _here() -> str:
+    try:
+        return clean(os.getcwd())
+    except FileNotFoundError:
+        return "nothing"
+
+
+def _in_place(asked: Asked, argv: list[str]) -> int:
+    from takeback.frontends.cli.programs.in_place import carry_out_in_place
+
+    return carry_out_in_place(asked, argv)
+
+
+def _carried_out(
+    asked: Asked, tb: "Takeback", argv: list[str], limit: float, request: CommandRequest
+) -> CommandOutcome:
+    options = asked.options
+    if options.dry_run:
+        from takeback.runs.commands.execute import tried
+
+        with ctrl_c_is_for_the_command():
+            return tried(tb.parts, request, asked.screen.json)
+    with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
+        try:
+            with ctrl_c_is_for_the_command():
+                outcome = run.command(
+                    argv,
+                    network=not options.no_network,
+                    timeout=limit,
+                    hold=options.hold or options.ask,
+                    on_failure=options.on_failure,
+                    capture=asked.screen.json,
+                )
+        except BaseException as error:
+            taken_back(tb, run, error, "what the command had changed is dropped; nothing was changed")
+            raise
+        if options.ask and outcome.held and outcome.effect:
+            try:
+                outcome = _asked_for(asked, tb, run, outcome)
+            except (KeyboardInterrupt, SystemExit) as error:
+                unanswered(tb, run, outcome.effect.id, error)
+                raise
+        if outcome.exit_code and (outcome.held or not outcome.effect):
+            with run.uninterrupted():
+                run.close(failed=f"exit code {outcome.exit_code}")
+    return outcome
+
+
+def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome) -> CommandOutcome:
+    assert outcome.effect
+    name = outcome.effect.id
+    while True:
+        say_changes(outcome.changes)
+        answer = answered("Apply it? [y: apply, n: discard, s: show it, Enter: leave it held]", _ANSWERS, "")
+        if answer == "apply":
+            run.apply(name)
+            return outcome._replace(effect=tb.effect(name))
+        if answer == "discard":
+            run.discard(name)
+            return outcome._replace(effect=None, dropped=tb.effect(name))
+        if not answer:
+            return outcome
+        from takeback.frontends.cli.output.differences import say_difference
+
+        say_difference(asked.screen, tb, tb.effect(name))
+
+
+def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> int:
+    """`rows`: the effects in databases."""
+    if outcome.effect:
+        asked.made.append(outcome.effect.id)
+    if asked.screen.json:
+        databases = {"databases": [effect_json(one) for one in rows]} if asked.options.sql else {}
+        asked.screen.give(outcome_json(tb, outcome) | databases)
+    elif not asked.screen.quiet:
+        _say(asked, outcome, rows)
+    elif outcome.conflicts:
+        # Nothing was merged though the command succeeded: that is no mere information.
+        _say_conflicts(outcome.conflicts)
+        _say_held(outcome)
+    if outcome.conflicts or any(one.receipt.get("lost") or one.receipt.get("one_way") for one in rows):
+        return OURS
+    return outcome.exit_code
+
+
+def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> None:
+    """On standard error: standard output is the command's own."""
+    failed = _why(asked, outcome)
+    if outcome.leftover:
+        warn(f"takeback: {left_behind(outcome.leftover)}")
+    if outcome.conflicts:
+        _say_conflicts(outcome.conflicts)
+    if asked.options.dry_run:
+        _say_what_if(asked, outcome, failed)
+    elif outcome.held and outcome.effect:
+        _say_held(outcome, failed)
+    elif outcome.effect:
+        if asked.screen.terminal:
+            say_changes(outcome.changes)
+        warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(outcome.effect.id)}"
+             + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
+        if outcome.effect.remedy and surprises(outcome.effect.remedy):
+            warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
+    elif outcome.exit_code and asked.options.sql:
+        from takeback.frontends.cli.programs.databases import after_failure
+
+        warn(f"takeback: {after_failure(failed, rows, outcome)}")
+    elif outcome.exit_code:
+        _say_failed(asked, outcome, failed)
+    elif asked.options.ask and outcome.changes:
+        warn(f"takeback: discarded; nothing was changed.{way_to_apply(outcome)}")
+    elif not rows:
+        warn("takeback: No changes.")
+
+
+def _say_what_if(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
+    what = in_numbers(outcome.changes) or "nothing"
+    if outcome.exit_code and asked.options.on_failure == "undo":
+        warn(f"takeback: it failed ({failed}), so its changes would be dropped: {what}; nothing was changed.")
+    else:
+        warn(f"takeback: would change: {what}; nothing was changed.")
+    say_changes(outcome.changes)
+
+
+def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
+    from takeback.sandbox.ability import git_links
+
+    dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
+    warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.{way_to_apply(outcome)}")
+    if hint := hint_at_shell(command_in(asked.options.command), outcome.exit_code):
+        warn(f"hint: {clean(hint)}")
+    elif outcome.exit_code not in (126, 127) and not outcome.stopped:
+        _hint_at_owners()
+        _hint_at_read_only(asked, outcome)
+        if hint := git_links(command_in(asked.options.command)):
+            warn(f"hint: {hint}")
+
+
+def way_to_apply(outcome: CommandOutcome) -> str:
+    """A sentence: how to make what was dropped after all, or that it cannot be."""
+    if outcome.final:
+        return f" This drop is final: {why_final(outcome.final)}."
+    if outcome.dropped is None or outcome.dropped.dropped is None:
+        return ""
+    return f" `takeback apply {short(outcome.dropped.id)}` makes it after all{until(outcome.dropped)}."
+
+
+def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
+    if outcome.effect is None:
+        return
+    if outcome.exit_code and failed:
+        why = " It read from the terminal, so what it did waits for you." if outcome.used_terminal else ""
+        warn(f"takeback: it failed ({failed}), so nothing was changed.{why}")
+    name = short(outcome.effect.id)
+    apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
+    warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
+         f"`takeback {apply}` makes it, `takeback discard {name}` drops it.")  # fmt: skip
+
+
+def _hint_at_owners() -> None:
+    """What it printed went to the terminal and is not known; so this is told wherever it may be the reason."""
+    from takeback.sandbox.ability import OVERFLOW, unmapped
+
+    path, whose = unmapped(".")
+    if path:
+        warn(
+            f'hint: If it said "{OVERFLOW}": what is of other users or groups cannot be changed in a sandbox by an '
+            f"ordinary user ({clean(os.path.normpath(path))} {whose}). `takeback run --in-place` can."
+        )
+
+
+def _hint_at_read_only(asked: Asked, outcome: CommandOutcome) -> None:
+    """takeback made these read-only, and only it can say so. Told where the command names one of them, or was heard to
+    meet one."""
+    from takeback.sandbox.ability import ability
+
+    able = ability(own_directory(asked))
+    heard = os.strerror(errno.EROFS).encode() in outcome.stdout + outcome.stderr
+    named = " ".join((os.getcwd(), *command_in(asked.options.command)))
+    places = [
+        path
+        for path, _ in able.not_covered
+        if path.startswith("/") and (heard or re.search(rf"{re.escape(path)}(?![\w.-])", named))
+    ]
+    if places:
+        more = f" and {len(places) - _FEW} more" if len(places) > _FEW else ""
+        warn(
+            f'hint: If it said "Read-only file system": {clean(", ".join(places[:_FEW]))}{more} cannot be written in '
+            "this sandbox (`takeback explain` says why). `takeback run --in-place` can."
+        )
+
+
+def _why(asked: Asked, outcome: CommandOutcome) -> str:
+    if outcome.stopped:
+        return "it took too long" if outcome.stopped == "time" else "it needed too much memory"
+    program = clean(command_in(asked.options.command)[0])
+    named = {126: f": {program} could not be run", 127: f": there is no program {program}"}
+    return f"exit code {outcome.exit_code}{named.get(outcome.exit_code, '')}"
+
+
+def _say_conflicts(conflicts: tuple[TargetOutcome, ...]) -> None:
+    warn("takeback: others changed the same while it ran, so nothing was merged:")
+    for one in conflicts[:_LISTED]:
+        warn(f"  ! {shown_path(one.resource, here())}: {clean(one.detail)}")
+    if len(conflicts) > _LISTED:
+        warn(f"  and {counted(len(conflicts) - _LISTED, 'path')} more")
+
+
+COMMAND = Command(_arguments, _run)

@@ -1,0 +1,59 @@
+"""`runs`: list runs, newest first."""
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from takeback.api import now
+from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.commands.log import number_of, tell_dead
+from takeback.frontends.cli.output.log_table import done_in, state_shown
+from takeback.frontends.cli.output.screen import ago, clean
+from takeback.frontends.cli.session.project import runs_listed
+from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
+from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    from takeback.audit.runs import RunNow
+
+
+def _runs_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", type=number_of, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
+    )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+
+
+def _runs(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        return tell_nothing(asked, [])
+    with opened(asked) as tb:
+        from takeback.audit.runs import as_they_stand
+
+        infos = runs_listed(asked, tb)
+        runs = as_they_stand(tb.store, infos)
+        if screen.json:
+            from takeback.audit.views import run_json
+
+            give(asked, tb, [run_json(run) for run in runs])
+            return 0
+        if not infos:
+            screen.say("No runs yet." if asked.options.all else "No runs yet in this project.")
+        today = now()
+        agent_width = max((len(clean(info.agent)) for info in infos), default=0)
+        for run in runs:
+            info = run.info
+            screen.say(
+                f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
+                f"{screen.state(state_shown(run), 13)}  {clean(info.agent):<{agent_width}}  "
+                f"{done_in(run):>11}  {clean(info.name)}{screen.paint(_how_it_failed(run), 'red')}"
+            )
+        tell_dead(screen, tb)
+    return 0
+
+
+def _how_it_failed(run: "RunNow") -> str:
+    return f"  ({clean(run.failed)})" if run.failed else ""
+
+
+COMMAND = Command(_runs_arguments, _runs, does=Does.LOOKS, long=True)

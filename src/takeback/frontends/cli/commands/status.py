@@ -1,0 +1,279 @@
+"""`status`: how things stand."""
+
+from argparse import ArgumentParser
+
+from takeback.api import now
+from takeback.audit.rows import counts_of
+from takeback.audit.runs import Ending
+from takeback.audit.status import Status, look, status_json
+from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.output.attention import tell_attention, tell_inbox
+from takeback.frontends.cli.output.errors import printable
+from takeback.frontends.cli.output.log_table import done_in
+from takeback.frontends.cli.output.screen import (
+    Screen,
+    ago,
+    ahead,
+    clean,
+    counted,
+    here,
+    near,
+    near_text,
+    seconds_in_words,
+)
+from takeback.frontends.cli.session.store import (
+    give,
+    given_up_in_words,
+    is_of_command_line,
+    nothing_yet,
+    opened,
+    store_path,
+    tell_nothing,
+)
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.run import NEVER, RunInfo, RunState
+from takeback.model.settings import bytes_in_words
+from takeback.storage.notes import was_told
+
+_MOST_RUNS = 5
+_BASELINES_TOLD = 50 << 20  # bytes
+# What recovery does with a dead run.
+_SETTLING = {
+    Ending.TAKEN_BACK: "takes its effects back",
+    Ending.RECORDED: "records what its command changed, which stays; `takeback undo` then takes it back",
+    Ending.STAYS: "settles what it left open, and its effects stay",
+    Ending.FINISHED: "finishes the undo",
+    Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
+    Ending.DROPPED: "saves what its command had changed as a drop, which `takeback apply` makes",
+    Ending.APPLIED: "finishes what was being applied, or takes it back; then `takeback apply` can make it again",
+    Ending.NOTHING: "ends it: none of its effects is in force",
+}
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    del parser  # nothing but the options that every command has
+
+
+def _status(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        return tell_nothing(asked, {"store": printable(store_path(asked)), "exists": False})
+    with opened(asked) as tb:
+        status = look(tb.store, tb.size(), now())
+        give(asked, tb, status_json(status))
+        if not screen.json:
+            _tell(screen, status)
+            if status.given_up and screen.terminal and not (screen.quiet or tb.store.read_only):
+                was_told(tb.store.path, [one.effect for one in status.given_up])
+    return 0
+
+
+def _tell(screen: Screen, status: Status) -> None:
+    states = status.states
+    cap = status.limits.store
+    screen.say(
+        f"Store    {near(clean(status.path), here())}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
+        f"{counted(status.records, 'record')}"
+    )
+    counts = [
+        f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
+        f"{states[State.UNDONE]:,} undone"
+        + (
+            f" ({status.partly_back:,} partly undone: some of it was brought back)"
+            if status.partly_back
+            else ""
+        ),
+        f"{states[State.ABORTED]:,} aborted",
+    ]
+    if status.open:
+        pending = f" ({states[State.PROPOSED]:,} proposed)" if states[State.PROPOSED] else ""
+        counts.append(screen.paint(f"{status.open:,} open{pending}", "yellow"))
+    if states[State.STUCK]:
+        counts.append(screen.paint(f"{states[State.STUCK]:,} stuck", "red"))
+    screen.say(
+        f"Effects  {', '.join(counts)}; {status.accepted:,} accepted, {status.forgotten:,} forgotten; "
+        f"{counted(status.undos, 'undo')} in force"
+    )
+    _tell_held(screen, status)
+    _tell_drops(screen, status)
+    tell_inbox(screen, status)
+    _tell_runs(screen, status)
+    _tell_dead(screen, status)
+    _tell_attention(screen, status)
+    _tell_retention(screen, status)
+    for line in given_up_in_words(status.given_up):
+        screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
+    _tell_troubles(screen, status)
+
+
+def _amount(effect: Effect) -> str:
+    rows = "; ".join(f"{table}: {words}" for table, words in counts_of(effect))
+    return rows or counted(len(effect.targets), "path")
+
+
+def _tell_held(screen: Screen, status: Status) -> None:
+    for effect in status.held[-_MOST_RUNS:]:
+        name = screen.paint(short(effect.id), "cyan")
+        screen.say(f"Held     {name} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}")
+    if len(status.held) > _MOST_RUNS:
+        screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
+    if status.held:
+        screen.hint(
+            "`takeback diff ID` shows a held change, `takeback apply ID` makes it, `takeback discard ID` drops it."
+        )
+
+
+def _tell_drops(screen: Screen, status: Status) -> None:
+    """What can still be applied; the newest is last."""
+    for effect in status.drops[-_MOST_RUNS:]:
+        if effect.dropped:
+            screen.say(
+                f"Dropped  {screen.paint(short(effect.id), 'cyan')} {near_text(clean(effect.change.summary), here())}: "
+                f"{_amount(effect)}, {bytes_in_words(effect.dropped.bytes)} ({effect.dropped.reason.value}), "
+                f"goes {ahead(effect.dropped.until, now())}"
+            )
+    if len(status.drops) > _MOST_RUNS:
+        screen.say(f"         and {len(status.drops) - _MOST_RUNS:,} more")
+    if status.drops:
+        screen.hint("`takeback apply ID` makes what was dropped, `takeback discard ID --now` erases it.")
+
+
+def _tell_runs(screen: Screen, status: Status) -> None:
+    # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
+    listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
+    if not listed:
+        screen.say("Runs     none open")
+        return
+    suspended = sum(one.state is RunState.SUSPENDED for one in listed)
+    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended")
+    today = now()
+    dead = {one.info.id for one in status.dead}
+    for run in listed[-_MOST_RUNS:]:
+        info = run.info
+        if info.id in dead:
+            continue
+        agent = f" by {clean(info.agent)}" if info.agent else ""
+        screen.say(
+            f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value}, "
+            f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
+        )
+    if len(listed) > _MOST_RUNS:
+        screen.say(f"           and {len(listed) - _MOST_RUNS:,} more")
+
+
+def _tell_dead(screen: Screen, status: Status) -> None:
+    """What a crash left, and what settling it would do."""
+    today = now()
+    for one in status.dead[:_MOST_RUNS]:
+        info = one.info
+        by = f" by {clean(info.agent)}" if info.agent else ""
+        process = f"its process (pid {one.pid})" if one.pid else "its process"
+        doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
+        screen.say(
+            f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
+            f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
+        )
+        for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():
+            screen.say(f"         it was applying {screen.paint(short(effect.id), 'cyan')}")
+        if one.command and one.ending is not Ending.DROPPED:
+            screen.say(f"         its command was killed with it: {clean(one.command)}")
+    if len(status.dead) > _MOST_RUNS:
+        screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
+    for ending in dict.fromkeys(one.ending for one in status.dead):
+        calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
+        told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
+        screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
+    if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
+        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
+
+
+def _of_workflow(info: RunInfo, today: int) -> str:
+    if not info.workflow or not info.note:
+        return ""
+    due = f", due {ahead(info.due_at, today)}" if today < info.due_at < NEVER else ""
+    return f"; {clean(info.note)}{due}"
+
+
+def _tell_attention(screen: Screen, status: Status) -> None:
+    """Of runs of workflows that would otherwise wait in silence."""
+    for info in status.attention[:_MOST_RUNS]:
+        tell_attention(screen, info)
+    if len(status.attention) > _MOST_RUNS:
+        screen.say(f"And {len(status.attention) - _MOST_RUNS:,} more runs need attention.")
+    for name in sorted({clean(info.workflow) for info in status.unclaimed}):
+        count = sum(clean(info.workflow) == name for info in status.unclaimed)
+        taken = (
+            "is due, and no worker has taken it" if count == 1 else "are due, and no worker has taken them"
+        )
+        screen.say(screen.paint(f"{counted(count, 'run')} of {name} {taken}.", "yellow"))
+        screen.hint(
+            f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
+        )
+
+
+def _tell_retention(screen: Screen, status: Status) -> None:
+    settings = status.settings
+    rules = [
+        "a way back stays until it is accepted",
+        f"then for {seconds_in_words(settings.accepted_seconds)}",
+        f"while the store is under {bytes_in_words(status.limits.store)} and {bytes_in_words(status.limits.free)} of "
+        "the disk are free",
+    ]
+    if settings.versions_per_file:
+        rules.append(f"at most {counted(settings.versions_per_file, 'version')} a file")
+    screen.say(f"Keeping  {', '.join(rules)}")
+    if status.pinned:
+        screen.say(
+            f"         {counted(status.pinned, 'effect')} pinned: {bytes_in_words(status.pinned_bytes)}, beside the cap"
+        )
+    if status.baseline_bytes > _BASELINES_TOLD:
+        screen.say(
+            f"         {bytes_in_words(status.baseline_bytes)} are copies of watched directories, for the next "
+            "`run --in-place`; they go after a day without one, or now: `takeback sweep --baselines`"
+        )
+    if status.goes_next:
+        effect, at = status.goes_next
+        what = near_text(clean(effect.change.summary), here())
+        screen.say(
+            f"         next to go: {screen.paint(short(effect.id), 'cyan')} {what}, "
+            f"{ahead(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"
+        )
+    if status.forgettable:
+        effects = max(0, status.accepted - status.forgotten)
+        undos = status.forgettable - effects
+        kept = [counted(effects, "accepted effect")] if effects or not undos else []
+        kept += [counted(undos, "undo")] if undos else []
+        screen.say(f"         {' and '.join(kept)}; `takeback forget --dry-run` tells which may go")
+
+
+def _tell_troubles(screen: Screen, status: Status) -> None:
+    if status.retired:
+        screen.say(screen.paint(f"The store takes nothing new any more: {clean(status.retired)}.", "red"))
+    if status.suspect:
+        screen.say(screen.paint("The disk under the store failed earlier: new changes are refused.", "red"))
+        screen.hint(
+            "Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again."
+        )
+    if status.full:
+        told = "The disk under the store is full: looking works, changes and undo are refused."
+        screen.say(screen.paint(told, "red"))
+        screen.hint(
+            "Free some space, or `takeback forget` and `takeback sweep` give back what the store can."
+        )
+    elif status.read_only:
+        screen.say(
+            screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow")
+        )
+    if status.states[State.STUCK] > sum(one.state is State.STUCK for one in status.in_doubt):
+        screen.hint(
+            "`takeback log` shows what is stuck, `takeback show ID` why; `takeback undo ID` takes it back."
+        )
+    if status.size - status.pinned_bytes > status.limits.store:
+        screen.say(
+            screen.paint(f"The store is over its cap of {bytes_in_words(status.limits.store)}.", "yellow")
+        )
+        screen.hint("`takeback forget`, then `takeback sweep` make room.")
+
+
+COMMAND = Command(_arguments, _status, does=Does.LOOKS)

@@ -1,0 +1,127 @@
+"""`store`: make a store, copy one to another place, or use one again that was copied."""
+
+from argparse import ArgumentParser
+
+import takeback.api
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked, Command, Subcommand
+from takeback.frontends.cli.output.errors import printable
+from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.session.store import show_work, store_path
+from takeback.storage.sqlite.store import exists
+
+
+def _blobs(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--blobs",
+        metavar="URL",
+        default="",
+        help="s3://bucket/prefix: where a store in PostgreSQL keeps its large blobs; said once, the store knows it",
+    )
+
+
+def _copy_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("source", metavar="FROM", help="a store: a directory or postgresql://…")
+    parser.add_argument("target", metavar="TO", help="where there is none yet: a directory or postgresql://…")
+    parser.add_argument("--backup", action="store_true", help="the first store stays in use, not the copy")
+    _blobs(parser)
+
+
+def _reopen_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("place", metavar="STORE", help="a directory or postgresql://…")
+
+
+def _trust_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "place", metavar="STORE", nargs="?", help="a directory; the usual store if none is given"
+    )
+
+
+_PARTS = {
+    "make": Subcommand("make a store, where --store or TAKEBACK_STORE say", "takeback store make", _blobs),
+    "copy": Subcommand(
+        "copy a store to another place and use the copy from then on",
+        "takeback store copy ~/.local/state/takeback postgresql://host/agents",
+        _copy_arguments,
+    ),
+    "reopen": Subcommand(
+        "use a store again that was copied",
+        "takeback store reopen ~/.local/state/takeback",
+        _reopen_arguments,
+    ),
+    "trust": Subcommand(
+        "say that a store is yours: made on another machine, or restored from a backup",
+        "takeback store trust",
+        _trust_arguments,
+    ),
+}
+
+
+def _store(asked: Asked) -> int:
+    return {"make": _make, "copy": _copy, "reopen": _reopen, "trust": _trust}[asked.options.action](asked)
+
+
+def _make(asked: Asked) -> int:
+    path = store_path(asked)
+    new = not exists(path)
+    with takeback.api.open(path, recover=False, blobs=asked.options.blobs) as tb:
+        asked.screen.give({"store": tb.store.name, "made": new})
+        asked.screen.say(f"{'Made the store' if new else 'There is a store already'}: {clean(tb.store.name)}")
+    return 0
+
+
+def _copy(asked: Asked) -> int:
+    source, target = asked.options.source, asked.options.target
+    if not exists(source):
+        raise Misuse(f"There is no store at {clean(printable(source))}.", hint="Name one that is there.")
+    with takeback.api.open(source, recover=False) as tb:
+        show_work(asked, tb)
+        copied = tb.copy_to(target, blobs=asked.options.blobs, backup=asked.options.backup)
+    screen = asked.screen
+    screen.give({"from": printable(source), "to": printable(target), **copied._asdict()})
+    screen.say(
+        f"Copied {counted(copied.records, 'record')}, {counted(copied.blobs, 'blob')} and {counted(copied.runs, 'run')}"
+        f" to {clean(printable(target))}; every hash is the same."
+    )
+    retired, used = (target, source) if asked.options.backup else (source, target)
+    screen.say(
+        f"{clean(printable(used))} is used from now on; {clean(printable(retired))} takes nothing new."
+    )
+    for sentence in copied.left:
+        screen.say(clean(sentence))
+    return 0
+
+
+def _reopen(asked: Asked) -> int:
+    place: str = asked.options.place
+    if not exists(place):
+        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    with takeback.api.open(place, recover=False) as tb:
+        words = tb.store.retired
+        tb.store.reopen()
+        asked.screen.give({"store": tb.store.name, "was": words})
+    shown = clean(printable(place))
+    asked.screen.say(
+        f"{shown} is in use again ({clean(words)})." if words else f"{shown} was in use all the time."
+    )
+    return 0
+
+
+def _trust(asked: Asked) -> int:
+    """The store is one's own, as it is: made on another machine, or restored from a backup."""
+    place = asked.options.place or store_path(asked)
+    if not exists(place):
+        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    with takeback.api.open(place, recover=False) as tb:
+        lost = tb.store.lost()
+        tb.store.trust()
+        asked.screen.give({"store": tb.store.name, "lost": lost})
+    asked.screen.say(
+        f"{clean(printable(place))} is trusted: modules that it names are imported for undo and recovery."
+    )
+    if lost:
+        asked.screen.say(f"It stays as it is. {clean(lost)}")
+    return 0
+
+
+COMMAND = Command(_blobs, _store, mixed=True, parts=_PARTS)

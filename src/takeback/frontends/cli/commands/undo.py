@@ -1,0 +1,388 @@
+"""`undo`: take effects back; also an undo that recovery has just finished."""
+
+import shlex
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from takeback.api import now
+from takeback.audit.views import undo_json
+from takeback.errors import Blocked, InDoubt, Misuse, Refused, StoreBusy, Stuck, TakebackError
+from takeback.frontends.cli.command import Asked, Command, filled
+from takeback.frontends.cli.output.screen import clean, here, near_text
+from takeback.frontends.cli.output.undo_hints import (
+    WantedUndo,
+    earlier,
+    typed,
+    unsettled_error,
+    with_a_way_out,
+)
+from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
+from takeback.frontends.cli.session.project import (
+    elsewhere,
+    hint_elsewhere,
+    hint_unrecorded,
+    refuse_other_projects,
+)
+from takeback.frontends.cli.session.store import (
+    agent_of,
+    effect_or_run,
+    existing,
+    give,
+    known_effects,
+    made_since,
+    nothing_recorded,
+    nothing_yet,
+)
+from takeback.frontends.cli.session.undo_to import take_back_to
+from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import OnConflict, UndoResult, nothing_to_do
+from takeback.model.run import RunInfo
+from takeback.runs.boxes.history import is_step, with_commits
+from takeback.runs.held import held_error
+from takeback.runs.selection import latest_first, standing_again
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+
+_PAST = {"undo": "Took back", "redo": "Brought back"}
+
+
+def finished_just_now(
+    tb: "Takeback",
+    verb: str,
+    names: Sequence[str],
+    elsewhere: bool = False,
+    paths: Sequence[str] | None = None,
+) -> list[Effect]:
+    """Undos, or redos, that recovery has finished: those that the names are about, or all if nothing was named. Empty
+    unless they are all that was asked for. `elsewhere`: by a run or a checkpoint, where more may be left to do."""
+    from takeback.engine.settled import Cause
+
+    cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
+    done = [_undo_of(tb, tb.effect(one.effect)) for one in tb.recovered if one.cause is cause]
+    undos = [tb.effect(id) for id in dict.fromkeys(done) if id]
+    if elsewhere or not undos or not names:
+        return [] if elsewhere else undos
+    meant = {one.id: one for one in undos} | {one.undoes: one for one in undos}
+    if verb == "redo":  # the undo that was taken back, or what that one had undone
+        meant |= {tb.effect(one.undoes).undoes: one for one in undos}
+    found = [meant.get(_id(tb, name)) for name in names]
+    done_all = [one for one in found if one and (verb == "redo" or _took_all(tb, one, paths))]
+    return done_all if len(done_all) == len(names) else []
+
+
+def _took_all(tb: "Takeback", undo: Effect, paths: Sequence[str] | None) -> bool:
+    """Whether it took back what was asked for: the whole effect, or these paths of it."""
+    from takeback.engine.portion import takes, touched_at
+    from takeback.runs.scope import resources_named
+
+    taken = takes(undo)
+    if paths is None or taken is None:
+        return not undo.change.args.get("partial")
+    of = tb.effect(undo.undoes)
+    named = {one for names in resources_named(paths) for name in names for one in touched_at(of, name)}
+    return bool(named) and named <= set(taken)
+
+
+def _undo_of(tb: "Takeback", effect: Effect) -> str:
+    if effect.state is State.UNDONE:
+        return effect.undone_by
+    if effect.is_undo:
+        return effect.id
+    # It is partly undone: by the newest undo of some of its paths.
+    in_force = Query(undoing=(effect.id,), states=(State.DONE,), newest=True, limit=1)
+    return next((one.id for one in tb.store.journal.effects(in_force)), "")
+
+
+def _id(tb: "Takeback", name: str) -> str:
+    try:
+        return tb.effect(name).id
+    except TakebackError:
+        return ""
+
+
+def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effect]) -> int:
+    asked.made.extend(one.id for one in undos)
+    effects = [tb.effect(one.undoes) for one in undos]
+    give(asked, tb, undo_json(UndoResult("done", tuple(effects), (), undo=tuple(undos))))
+    for one, undo in zip(effects, undos, strict=True):
+        some = "some paths of " if undo.change.args.get("partial") else ""
+        name = asked.screen.paint(short(one.id), "cyan")
+        what = near_text(clean(one.change.summary), here())
+        asked.screen.say(f"{_PAST[verb]} {some}{name}  {what}: what was interrupted is finished.")
+    return 0
+
+
+_MOST_LISTED = 10
+
+
+def conflict_arguments(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("what someone changed since")
+    options = {
+        "--merge": "take out this edit alone and keep every later change; refused where they overlap",
+        "--skip-conflicts": "leave it and do the rest; with --merge: leave only what does not merge",
+        "--force": "overwrite it; it is captured first, redo brings it back",
+    }
+    for option, what in options.items():
+        group.add_argument(option, action="store_true", help=what)
+
+
+def on_conflict_of(options: Namespace) -> str:
+    if options.force and (options.merge or options.skip_conflicts):
+        raise Misuse(
+            "--force cannot be combined with --merge or --skip-conflicts.",
+            hint="--force overwrites what --merge and --skip-conflicts keep.",
+        )
+    if options.force:
+        return OnConflict.FORCE
+    if options.merge:
+        return OnConflict.MERGE_OR_SKIP if options.skip_conflicts else OnConflict.MERGE
+    return OnConflict.SKIP if options.skip_conflicts else OnConflict.REFUSE
+
+
+def _undo_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="effects, or runs by id or name; none: the newest one",
+    )
+    parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
+    parser.add_argument(
+        "--to",
+        metavar="CHECKPOINT",
+        help="everything that happened in this project after this point, by any agent",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=filled,
+        help="everything of this project since then: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday's if that is still to "
+        "come today)",
+    )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--cascade", action="store_true", help="also later effects that stand on these")
+    parser.add_argument("--with-needs", action="store_true", help="also what these were built on")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument(
+        "--", dest="paths", nargs="+", metavar="PATH", help="of one effect only these paths, and all in them"
+    )
+    conflict_arguments(parser)
+
+
+def _undo(asked: Asked) -> int:
+    options = asked.options
+    _refuse_several(options)
+    _refuse_unfit_paths(options)
+    if nothing_yet(asked) and not (options.ids or options.run or options.to):
+        raise Refused(nothing_recorded(asked), hint="There is nothing to undo.")
+    wishes: dict[str, Any] = {
+        "dry_run": options.dry_run,
+        "cascade": options.cascade,
+        "with_needs": options.with_needs,
+        "on_conflict": on_conflict_of(options),
+        "agent": agent_of(asked),
+    }
+    with existing(asked, lambda tb: _known(tb, options)) as tb:
+        more = bool(options.run or options.to or options.since)
+        if done := finished_just_now(tb, "undo", options.ids, more, options.paths):
+            return tell_finished(asked, tb, "undo", done)
+        try:
+            if options.to or options.since:
+                return take_back_to(asked, tb, wishes)
+            if not (options.ids or options.run or options.to):
+                return _newest_taken_back(asked, tb, wishes)
+            wanted = _wanted(tb, options)
+            if counted_back := [tb.effect(name) for name in options.ids if name.startswith("@")]:
+                refuse_other_projects(asked, tb, counted_back, "undo")
+            return tell_result(asked, tb, wanted, *taken_back(asked, tb, wanted, wishes))
+        except (InDoubt, Refused, Stuck, StoreBusy) as error:
+            return tell_refused(asked, tb, error)
+
+
+def _refuse_several(options: Namespace) -> None:
+    chosen = bool(options.ids) + bool(options.run and not (options.to or options.since))
+    if chosen + bool(options.to) + bool(options.since) > 1:
+        raise Misuse(
+            "Only one of ID, --run, --to and --since can be given; --run narrows --to and --since.",
+            hint="`takeback undo --help` shows an example.",
+        )
+
+
+def _refuse_unfit_paths(options: Namespace) -> None:
+    """Paths are of one effect. Other effects that cascade and needs would take back have other paths."""
+    if options.paths is None:
+        return
+    if not options.paths:
+        raise Misuse("No path was given after --.", hint="Name the paths to take back, or leave -- away.")
+    chosen = (
+        ("--run", options.run), ("--to", options.to), ("--since", options.since), ("--all", options.all),
+        ("--cascade", options.cascade), ("--with-needs", options.with_needs),
+    )  # fmt: skip
+    for option, given in chosen:
+        if given:
+            raise Misuse(
+                f"Paths cannot be combined with {option}.",
+                hint="`takeback undo ID -- PATH…` takes back these paths of one effect.",
+            )
+    if len(options.ids) != 1:
+        raise Misuse(
+            "Paths need exactly one effect.",
+            hint="`takeback undo ID -- PATH…`; `takeback log PATH` lists the effects that touched a path.",
+        )
+
+
+def _known(tb: "Takeback", options: Namespace) -> None:
+    """Names are judged before anything is settled."""
+    known_effects(options.ids)(tb)
+    if options.run:
+        tb.find_run(options.run)
+    if options.paths:
+        from takeback.runs.scope import effects_with_paths
+
+        scope = tb.here() if options.ids[0].startswith("@") else None
+        try:
+            effects_with_paths(tb.parts, options.ids[0], options.paths, scope, more=False)
+        except Misuse as error:
+            if late := next((one for one in options.paths if one.startswith("-")), ""):
+                error.hint = (
+                    f"Nothing was changed. All after -- are paths: put an option such as {late} before it."
+                )
+            raise
+    if options.to:
+        from takeback.runs.checkpoints import find
+
+        find(tb.store.journal, options.to, scope=None if options.run else tb.here())
+
+
+def _how(options: Namespace) -> str:
+    asked = (("--cascade", options.cascade), ("--with-needs", options.with_needs))
+    return "".join(f" {option}" for option, given in asked if given)
+
+
+def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
+    """What was done last and still holds: an effect that someone took back by hand must not bar the way."""
+    passed: list[Effect] = []
+    for newest in _done_last(tb, passed):
+        whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it
+        refuse_other_projects(asked, tb, whole, "undo")
+        carry_out = partial(_undo_past, tb, whole, passed)
+        words = " ".join(short(one.id) for one in whole) + _how(asked.options)
+        wanted = WantedUndo("undo", words, carry_out, newest=newest)
+        result, started = taken_back(asked, tb, wanted, wishes)
+        if not nothing_to_do(result.targets):
+            code = tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
+            if not asked.options.dry_run:
+                hint_unrecorded(asked, tb, newest)
+                hint_elsewhere(asked, tb, "undo", whole)
+            return code
+        passed.append(newest)
+    names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])
+    more = f" and {len(passed) - _MOST_LISTED:,} more" if len(passed) > _MOST_LISTED else ""
+    already = f": all that is done ({names}{more}) is already as it was before" if passed else ""
+    where = " in this project" if tb.here() else ""
+    hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
+    raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)
+
+
+def _undo_past(
+    tb: "Takeback", effects: Sequence[Effect], passed: Sequence[Effect], **wishes: Any
+) -> UndoResult:
+    """Those that were passed over may stand on these; they are taken back with them, which changes nothing more."""
+    try:
+        return tb.undo(effects, **wishes)
+    except Blocked as error:
+        ids = {one.id for one in passed}
+        if not ids.issuperset(error.blockers):
+            raise
+    result = tb.undo([*effects, *passed], **wishes)
+    return result._replace(
+        effects=tuple(one for one in result.effects if one.id not in ids),
+        targets=tuple(one for one in result.targets if one.effect not in ids),
+    )
+
+
+def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
+    how = _how(options)
+    if options.run:
+        info = tb.find_run(options.run)
+        return WantedUndo(
+            "undo",
+            f"--run {typed(options.run, info.id)}{how}",
+            partial(tb.undo, info),
+            _unsettled(tb, info.id),
+        )
+    named: list[Any] = [effect_or_run(tb, name) for name in options.ids]
+    left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
+    words = " ".join(
+        typed(name, getattr(one, "id", "")) for name, one in zip(options.ids, named, strict=True)
+    )
+    if options.paths:
+        paths = " ".join(map(shlex.quote, options.paths))
+        return WantedUndo("undo", words, partial(tb.undo, named, paths=options.paths), left_out, paths=paths)
+    return WantedUndo("undo", f"{words}{how}", partial(tb.undo, named), left_out)
+
+
+def _unsettled(tb: "Takeback", run: str, after: int = 0) -> tuple[Effect, ...]:
+    """What of a run cannot be taken back with the rest of it, because nobody knows how it stands."""
+    found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True))
+    return tuple(one for one in found if one.waits_for != PERSON)
+
+
+def taken_back(
+    asked: Asked, tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]
+) -> tuple[UndoResult, float]:
+    """The result, and when it was begun."""
+    started = time.perf_counter()
+    try:
+        with _told_if_interrupted(asked, tb):
+            return wanted.carry_out(**wishes), started
+    except TakebackError as error:
+        raise with_a_way_out(tb, wanted, wishes, error) from error
+
+
+@contextmanager
+def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
+    """A signal is heard when the undo is finished: then it is too late to return a result, not to tell of it."""
+    started = now()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        asked.made[:] = made_since(tb, started)
+        raise
+
+
+def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
+    """Newest first. One that is still being made, or stuck, must not be passed over."""
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES), scope=tb.here())):
+        if is_step(effect):
+            continue  # of a box: nothing outside has changed by it
+        if effect.waits_for == PERSON:
+            raise held_error(effect, "undone")
+        if effect.state is not State.DONE:
+            error = unsettled_error(tb, effect, newest=not passed)
+            error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
+            raise error
+        # What others changed beside a command was recorded, and is taken back only by its name.
+        if _brings_back_part(tb, effect) if effect.is_undo else not effect.change.args.get("others"):
+            yield effect
+
+
+def _brings_back_part(tb: "Takeback", redo: Effect) -> bool:
+    """A redo of some paths, while the rest of their effect is undone: nothing else stands for them."""
+    undo = tb.effect(redo.undoes)
+    if not undo.is_undo or undo.undone_by != redo.id:
+        return False
+    return redo in standing_again(tb.store.journal, tb.effect(undo.undoes))
+
+
+COMMAND = Command(_undo_arguments, _undo, paths=True)

@@ -1,0 +1,125 @@
+"""`write`: put content into a file."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.output.screen import clean, quoted, warn
+from takeback.frontends.cli.session.change import (
+    changing_arguments,
+    checks_of,
+    mode_of,
+    one_change,
+    refuse_open_files,
+    wishes,
+)
+from takeback.model.content import PIECE, Naming, name_of
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.change import Change
+
+
+_IN_MEMORY = 8 << 20  # more than this waits in a file without a name
+
+
+class Spooled:
+    """Content that is too long to hold; can be read more than once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while piece := self._file.read(PIECE):
+            yield piece
+
+
+def read_input() -> "bytes | Iterable[bytes]":
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
+        raise Misuse(
+            "There is no standard input to read the content from.", hint="takeback write PATH < content"
+        )
+    if sys.stdin.isatty():
+        warn("Reading the content from the terminal; Ctrl-D ends it.")
+    source = sys.stdin.buffer
+    first = source.read(_IN_MEMORY)
+    rest = source.read(PIECE) if len(first) == _IN_MEMORY else b""
+    if not rest:
+        return first
+    from tempfile import TemporaryFile
+
+    # Lives as long as the process: it is read when the change is made.
+    file = TemporaryFile()  # noqa: SIM115
+    file.write(first)
+    while rest:
+        file.write(rest)
+        rest = source.read(PIECE)
+    return Spooled(file)
+
+
+def digest_of(content: "bytes | Iterable[bytes]") -> tuple[str, int]:
+    if isinstance(content, bytes):
+        return name_of(content).hex(), len(content)
+    naming, size = Naming(), 0
+    for piece in content:
+        naming.add(piece)
+        size += len(piece)
+    return naming.digest().hex(), size
+
+
+def _write_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path", help="the file; what it becomes is read from standard input")
+    parser.add_argument(
+        "--check", metavar="CMD", action="append", default=[],
+        help="must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
+    )  # fmt: skip
+    parser.add_argument("--mode", metavar="M", help="octal, such as 644 (else: as it was, or by the umask)")
+    changing_arguments(parser, inexact=True)
+
+
+def _write(asked: Asked) -> int:
+
+    options = asked.options
+    if options.path.endswith("/"):
+        raise Misuse(
+            f"{options.path} names a directory, not a file.", hint="Leave the slash at the end away."
+        )
+    refuse_open_files(options.path)
+    directory = os.path.dirname(options.path)
+    if directory and not os.path.lexists(directory):
+        raise Misuse(
+            f"The directory {clean(directory)} does not exist.",
+            hint=f"Make it first: `takeback mkdir -p {quoted(directory)}`.",
+        )
+    mode = mode_of(options.mode) if options.mode is not None else None
+    checks = checks_of(asked)
+    content = read_input()
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.file.changes import write_change
+
+        digest, size = digest_of(content)
+        return write_change(options.path, digest, size, mode, allow_inexact=options.allow_inexact)
+
+    return one_change(
+        asked,
+        planned,
+        lambda tb, run: run.write(
+            options.path,
+            content,
+            mode=mode,
+            checks=checks,
+            allow_inexact=options.allow_inexact,
+            **wishes(asked, tb),
+        ),
+        checks,
+        lambda: content,
+    )
+
+
+COMMAND = Command(_write_arguments, _write)

@@ -1,0 +1,185 @@
+"""What a command or an effect changed: before to after, and the outcome of a command in words and as JSON."""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from takeback.adapters.protocol import traits_of
+from takeback.audit.diff import DiffPart, difference
+from takeback.audit.diff import quoted as quoted_name
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse
+from takeback.frontends.cli.output.screen import (
+    Here,
+    Screen,
+    clean,
+    clean_line,
+    folded,
+    here,
+    local_time,
+    printing,
+    put,
+    quoted,
+    shown,
+    warn,
+)
+from takeback.model.effect import Effect
+from takeback.model.resource import path_of
+from takeback.model.settings import bytes_in_words
+from takeback.runs.commands.outcome import Changed, CommandOutcome
+from takeback.upkeep import now
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.effect import Effect
+
+
+_LISTED = 10
+
+_FEW = 4
+
+_OF_A_SHELL = frozenset(" \t\n|&;<>$`*")
+
+_BUILT_IN = ("cd", "export", "source", ".", "alias", "set", "unset", "ulimit", "umask")
+
+
+def hint_at_shell(argv: Sequence[str], exit_code: int) -> str:
+    """For who wrote a line of shell as one word, or named a word that only a shell knows."""
+    line = argv[0] if len(argv) == 1 else " ".join(map(quoted, argv))
+    meant = (len(argv) == 1 and not _OF_A_SHELL.isdisjoint(line)) or argv[0] in _BUILT_IN
+    return (
+        f"To use the shell: `takeback run -- sh -c {quoted(line)}`."
+        if exit_code in (126, 127) and meant
+        else ""
+    )
+
+
+def seconds(text: str | None) -> float:
+    if text is None:
+        return 0
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value < float("inf"):
+        raise Misuse(f"{text!r} is no time limit.", hint="Give seconds greater than 0, such as 60.")
+    return value
+
+
+def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
+    return {
+        "exit_code": outcome.exit_code,
+        "stopped": outcome.stopped,
+        "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
+        "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
+        "held": outcome.held,
+        "dropped": effect_json(tb.effect(outcome.dropped.id)) if outcome.dropped else None,
+        "final": outcome.final.value if outcome.final else None,
+        "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
+        "changes": [
+            {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
+        ],
+        "conflicts": [{"resource": one.resource, "detail": one.detail} for one in outcome.conflicts],
+        "coverage": outcome.coverage,
+        "text": outcome.text,
+    }
+
+
+def until(dropped: "Effect") -> str:
+    return f", until {local_time(dropped.dropped.until, now())}" if dropped.dropped else ""
+
+
+def sizes(changes: Iterable[Changed]) -> str:
+    """How much is there now, and how much went."""
+    written = deleted = 0
+    kinds: set[str] = set()
+    for one in changes:
+        kinds.add(one.kind)
+        if one.kind == "deleted":
+            deleted += one.size
+        else:
+            written += one.size
+    if "deleted" not in kinds:
+        return bytes_in_words(written)
+    gone = f"{bytes_in_words(deleted)} deleted"
+    return bytes_in_words(deleted) if kinds == {"deleted"} else f"{bytes_in_words(written)} written, {gone}"
+
+
+def say_changes(changes: Sequence[Changed]) -> None:
+    """What lies below the reader comes first. Of many, a directory stands for what is in it."""
+    place = here()
+    most = _FEW if len(changes) > _LISTED else _LISTED
+    for kind, sign in (("added", "+"), ("modified", "~"), ("deleted", "-")):
+        for line in folded((clean(one.path) for one in changes if one.kind == kind), most, place):
+            warn(f"  {sign} {line}")
+
+
+def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    from takeback.audit.rows import as_parts, changed_rows
+
+    say_parts(screen, as_parts(effect, changed_rows(tb.parts, effect)))
+
+
+def parts_of(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:
+    if not traits_of(effect.change).boxes:
+        return difference(tb.store.blobs, effect, only)
+    from takeback.audit.diff import step_difference
+    from takeback.model.resource import overlaps
+
+    found = step_difference(tb.store.layers(), tb.store.blobs, effect)
+    return tuple(part for part in found if not only or overlaps(only, part.resource))
+
+
+def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    """Of any effect, for `log -p`."""
+    if "database" in effect.change.args:
+        say_rows(screen, tb, effect)
+    elif effect.targets:
+        say_parts(screen, parts_of(tb, effect, ""))
+
+
+def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    say_parts(screen, difference(tb.store.blobs, effect))
+
+
+def say_parts(screen: Screen, parts: tuple[DiffPart, ...]) -> None:
+    if not parts:
+        screen.say("It touched nothing that can be compared.")
+    place = here()
+    below = os.fsencode(place.directory) + b"/"
+    # For `patch`, the paths of one answer all begin in the current directory or all at the root.
+    if screen.terminal or all(path_of(part.resource).startswith(below) for part in parts):
+        parts = tuple(_from_here(part, below) for part in parts)
+    for part in parts:
+        _say_part(screen, part, place)
+
+
+def _from_here(part: DiffPart, below: bytes) -> DiffPart:
+    """With the names above its lines as they are seen from the current directory."""
+    path = path_of(part.resource)
+    if not part.lines or not path.startswith(below):
+        return part
+    names = {
+        sign + quoted_name(side + path): sign + quoted_name(side + b"/" + path[len(below) :])
+        for sign, side in ((b"--- ", b"a"), (b"+++ ", b"b"))
+    }
+    return part._replace(lines=(*(names.get(one, one) for one in part.lines[:2]), *part.lines[2:]))
+
+
+def _say_part(screen: Screen, part: DiffPart, place: Here) -> None:
+    for words in part.words:
+        screen.say(f"{screen.paint(shown(part.resource, place), 'bold')}: {clean(words)}")
+    if screen.json or screen.quiet:
+        return
+    if not (screen.terminal or screen.colour):
+        # For a program: the bytes as they are, so that `patch` can use them.
+        with printing():
+            put("", end="")
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
+        return
+    styles = {b"+": "green", b"-": "red", b"@": "cyan"}
+    for number, line in enumerate(part.lines):
+        style = "bold" if number < 2 else styles.get(line[:1], "")
+        screen.say(screen.paint(clean_line(line), style))
