@@ -36,11 +36,11 @@ demo-runs: run-ready ## payments that happen once: killed, refused, rolled back,
 	@$(BIN)/python -m examples.demo_runs $(ARGS)
 
 .PHONY: test
-test: dev-ready ## every test, of large tables a share that changes with each commit (some 15 minutes on 2 cores)
+test: dev-ready ## every test, of large tables a share that changes with each commit (how long: docs/internals/tests.md)
 	@$(PYTEST) $(ARGS)
 
 .PHONY: test-fast
-test-fast: dev-ready ## units, and the laws without a server (under a minute)
+test-fast: dev-ready ## units, and the laws without a server
 	@$(PYTEST) -m 'not served and not slow and not long' tests/unit tests/conformance $(ARGS)
 
 .PHONY: test-again

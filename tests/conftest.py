@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.able import HAS_NO, need, place_for_tests
 from tests.forks import Forks
+from tests.ready import Ready
 from tests.servers import fixtures
 from tests.shares import Shares
 from tests.unsynced import Unsynced
@@ -27,6 +29,8 @@ for _number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 # Whatever opens a store outside a test (a session fixture) must name it; the user's own is out of reach.
 os.environ["TAKEBACK_STORE"] = "/nonexistent/set-by-tests-conftest"
 os.environ["XDG_STATE_HOME"] = "/nonexistent/set-by-tests-conftest"
+
+place_for_tests()
 
 # The machine is noisy: no deadline. CI repeats the same examples: it fails for a change, not by chance.
 settings.register_profile("here", deadline=None, print_blob=True)
@@ -90,6 +94,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         missing = [tool for tool in marker.args if not shutil.which(tool)]
         if missing:
             pytest.skip(f"needs {' and '.join(missing)}")
+    for marker in item.iter_markers("able"):
+        need(*marker.args)
 
 
 def no_skips() -> bool:
@@ -102,9 +108,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
     config.pluginmanager.register(Counts(), "counts")
     config.pluginmanager.register(Within(), "within")
+    config.pluginmanager.register(Whole(), "whole")
     config.pluginmanager.register(Shares(), "shares")
     config.pluginmanager.register(Unsynced(), "unsynced")
     config.pluginmanager.register(Forks(), "forks")
+    config.pluginmanager.register(Ready(), "ready")
     config.pluginmanager.register(fixtures, "servers")
 
 
@@ -122,6 +130,21 @@ class Counts:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name, total in sorted(self.sums.items()):
             terminalreporter.line(f"{name}: {total:,}")
+
+
+class Whole:
+    """`TAKEBACK_TESTS_WHOLE`: a file that is made when every test was run, whether it passed or not. What failed may be
+    tried again alone, but what was not run would be forgotten then."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        place = os.environ.get("TAKEBACK_TESTS_WHOLE")
+        if not place or "PYTEST_XDIST_WORKER" in os.environ or session.shouldstop or session.shouldfail:
+            return
+        ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        plugin = session.config.pluginmanager.get_plugin
+        if ended and not plugin("skip-list").forbidden() and not plugin("within").too_few():
+            Path(place).touch()
 
 
 class SkipList:
@@ -155,8 +178,12 @@ class SkipList:
             return
         terminalreporter.section("not run here, and why")
         for why in sorted({why for _, why, _ in self.skipped}):
+            tests = sorted(test for test, reason, _ in self.skipped if reason == why)
+            if why.startswith(HAS_NO) and not no_skips():
+                terminalreporter.line(f"{why}: {len(tests)} tests not run")
+                continue
             terminalreporter.line(f"{why}:")
-            for test in sorted(test for test, reason, _ in self.skipped if reason == why):
+            for test in tests:
                 terminalreporter.line(f"    {test}")
         if forbidden := self.forbidden():
             terminalreporter.line(

@@ -2,7 +2,8 @@
 
 `@pytest.mark.sampled(6)`: one in six of the cases of a test runs in `make test`; the others count as `slow`. The share
 changes with each commit, so that six commits run each case once. `always=("a scene",)` names cases for each time, and
-`only=("killed",)` lets every test of a class run whole whose name holds none of these words.
+`only=("killed",)` lets every test of a class run whole whose name holds none of these words. With `whole=True` all
+marked cases of a class, or of a file, are one table: laws that others run whole.
 `TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected; CI has time for such a share of the sweeps.
 The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
 """
@@ -46,6 +47,8 @@ class Shares:
             if not marker or any(map(item.get_closest_marker, ("slow", "long"))):
                 continue
             if any(word in name.rpartition("::")[2] for word in marker.kwargs.get("only", ("",))):
+                if marker.kwargs.get("whole"):
+                    name = name.rpartition("::")[0]
                 tables.setdefault(name, []).append(item)
         chosen = 0
         for name, table in tables.items():

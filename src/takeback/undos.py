@@ -83,7 +83,7 @@ class Undos(Workflows):
             what = self._placed(what, project)
         on_conflict_named(on_conflict)
         if not dry_run:
-            self._refuse_unknown(what)
+            what = self._with_ids(what)
             if paths is not None:  # judged before anything is settled, and again after that
                 self._chosen(what, paths, cascade or with_needs)
             self.store.use_spare()
@@ -108,7 +108,7 @@ class Undos(Workflows):
     ) -> "UndoResult":
         chosen = self._chosen(what, paths, more)
         result = self._undo(chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
-        self._wake_settled()
+        self._woken(result)
         return result._replace(along=chosen.along)
 
     def _chosen(self, what: Any, paths: "Sequence[Path]", more: bool) -> "Chosen":
@@ -134,7 +134,7 @@ class Undos(Workflows):
         result = UndoResult("done", (), ())
         if made:
             result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
-            self._wake_settled()
+            self._woken(result)
         if held:
             from takeback.runs.held import discard_all
 
@@ -144,19 +144,22 @@ class Undos(Workflows):
             result = result._replace(
                 effects=result.effects + dropped.effects, targets=result.targets + dropped.targets
             )
-        stuck = () if dry_run else stuck_in(self.store.journal, what, self._scope_for(what))
+        of_runs = not dry_run and getattr(what, "id", what) not in [one.id for one in found]
+        stuck = stuck_in(self.store.journal, what, self._scope_for(what)) if of_runs else ()
         if not stuck:
             return result
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
 
-    def _refuse_unknown(self, what: object) -> None:
-        """Names are judged before anything is settled."""
+    def _with_ids(self, what: Any) -> Any:
+        """With whole ids. Names are judged before anything is settled."""
         if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
-            for one in cast("Sequence[object]", what):
-                self._refuse_unknown(one)
-        elif isinstance(what, str):
-            id_of(self.store.journal, what, scope=self._scope_for(what))
+            return [self._with_ids(one) for one in cast("Sequence[object]", what)]
+        return id_of(self.store.journal, what, scope=self._scope_for(what)) if isinstance(what, str) else what
+
+    def _woken(self, result: "UndoResult") -> None:
+        if result.settled:
+            self._wake_settled()
 
     def _placed(self, what: Any, project: "Path") -> Any:
         """With the ids of those that `@` means in this project."""
@@ -231,7 +234,7 @@ class Undos(Workflows):
         on_conflict_named(on_conflict)
         if not dry_run:
             if isinstance(what, str):
-                self._refuse_unknown(what)
+                what = self._with_ids(what)
             what = self._redo_settled(what, project)
         wanted = self.to_redo(what, project=project)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)

@@ -32,6 +32,19 @@ if TYPE_CHECKING:
     from takeback.storage.notes import GivenUp
 
 
+_LOOK_LASTS = 60_000_000  # microseconds
+_MUCH_ROOM = 64 << 20
+
+
+class _Looked(NamedTuple):
+    """At the limits of the store, when, until when that will do, and how far the nearest was."""
+
+    at: int
+    until: int
+    free: int
+    room: int
+
+
 # Runs whose process is gone.
 
 
@@ -70,6 +83,7 @@ class Upkeep(ABC):
 
     store: Store
     progress: Progress
+    _looked: "_Looked | None" = None
     given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
     recovered: "tuple[Settled, ...]" = ()
     unrecovered: str = ""
@@ -322,11 +336,22 @@ class Upkeep(ABC):
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: give up what its time is over for, and bring the store under its limits."""
-        from takeback.retention.space import crowding
+        crowding: list[Verdict] = []
+        if self.store.settings.versions_per_file:
+            from takeback.retention import space
 
-        ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        self._make_room(crowding(self.parts, self.store.settings, now(), ended))
+            ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
+            crowding = space.crowding(self.parts, self.store.settings, now(), ended)
+        if crowding or not self._within_limits():
+            self._make_room(crowding)
         self._expire_drops()
+
+    def _within_limits(self) -> bool:
+        """Whether a look not long ago found so much room that no limit can be met by now."""
+        looked = self._looked
+        if looked is None or not looked.at <= now() < looked.until:
+            return False
+        return self.store.free_bytes() > looked.free - looked.room // 2
 
     def _make_room(self, also: "Sequence[Verdict]" = (), more: int = 0) -> None:
         """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
@@ -338,6 +363,9 @@ class Upkeep(ABC):
         if decisions := {one.effect.id: one for one in found}:
             self._give_up(tuple(decisions.values()))
             space = self._space(more)
+        room = min(limits.store - space.taken, space.free - limits.free)
+        lasts = min(_LOOK_LASTS, settings.accepted_seconds * 10_000)  # a hundredth of the term
+        self._looked = _Looked(now(), now() + lasts, space.free, room) if room > _MUCH_ROOM else None
         if (space.over(limits)[0] and drop_unused(self.parts, now() / 1e6)) or any_unused(
             self.store.path, now() / 1e6
         ):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import PERSON, State
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.format_1 import with_fields
 from takeback.model.functions import refuse_while_looking
 from takeback.model.ids import new_id, short
@@ -317,13 +317,13 @@ class Workflows(Upkeep):
 
     def _unfinished_workflow(self, what: Any) -> RunInfo | None:
         """The run that is meant, if it is one of a workflow that has not ended."""
+        if isinstance(what, Effect):
+            return None
         name: Any = getattr(what, "id", what)
         if isinstance(name, (list, tuple)):
             several = cast("Sequence[Any]", name)
             return self._unfinished_workflow(several[0]) if len(several) == 1 else None
-        known = isinstance(name, str) and bool(name) and name.isascii()
-        ids = self.store.journal.resolve(name.lower()) if known else ()
-        info = next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
+        info = next(self.store.journal.runs((name,)), None) if isinstance(name, str) and name else None
         return info if info and info.on_death is OnDeath.RESUME and info.state not in _ENDED else None
 
     def _end_by_undo(self, info: RunInfo, undo: "Callable[[bool], UndoResult]") -> "UndoResult":

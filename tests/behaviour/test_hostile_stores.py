@@ -176,6 +176,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.real
 def test_finding_32_a_store_from_elsewhere_imports_no_module(tmp_path: Path) -> None:
     code, here, elsewhere = tmp_path / "code", tmp_path / "here", tmp_path / "elsewhere"
     undone, imported = tmp_path / "undone", tmp_path / "imported"

@@ -121,6 +121,7 @@ def test_a_box_of_a_run_that_has_ended_starts_nothing(store: Path, world: World)
             assert run._rooms is None
 
 
+@pytest.mark.able("user namespaces")
 def test_what_failed_in_a_process_of_its_own_is_told_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as told:
         _have_done({"squash": [str(tmp_path / "none")] * 2, "into": str(tmp_path / "made")}, "/")

@@ -13,7 +13,7 @@ import pytest
 from tests.boxes import rootfs
 from tests.sandbox.scenes import USER, Home, make_home
 
-pytestmark = [pytest.mark.root, pytest.mark.long]
+pytestmark = [pytest.mark.able("user namespaces"), pytest.mark.root, pytest.mark.long]
 
 LIMIT = 240
 # Only in a mount namespace of its own: the machine's /etc stays as it is.

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sandbox.scenes import USER, Home, make_home
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.able("user namespaces"), pytest.mark.root]
 
 LIMIT = 240
 

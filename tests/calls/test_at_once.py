@@ -12,7 +12,7 @@ from tests.calls.programs import payer, said
 MANY = 4
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("action", ["pay", "pay_blindly"])
 @pytest.mark.parametrize("how", ["ok", "answer late 0.5", "late 0.5"])
 def test_the_same_key_asked_for_by_several_at_once_is_paid_once(

@@ -286,7 +286,7 @@ def killed(program: str, store: Path, at: int) -> bool:
     return end.returncode == -9
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("at", range(1, 2 * (MANY + 1)))
 def test_finding_r6_a_workflow_killed_among_several_calls_makes_each_once(store: Path, at: int) -> None:
     with takeback.open(store) as tb:
@@ -299,7 +299,7 @@ def test_finding_r6_a_workflow_killed_among_several_calls_makes_each_once(store:
     assert sorted(int(line.split()[0]) for line in ticks()) == list(range(MANY + 1))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("at", range(1, 2 * MANY + 1))
 def test_finding_r6_threads_killed_among_their_calls_make_each_once(store: Path, at: int) -> None:
     program = THREADS.replace("KEYS(number)", 'f"key-{number}"')

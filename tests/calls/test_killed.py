@@ -39,7 +39,7 @@ def murders(
         record_property(f"{name}: {what}", number)
 
 
-@pytest.mark.sampled(4, always=("pay", "done wrong"))
+@pytest.mark.sampled(8, always=("pay", "done wrong"))
 @pytest.mark.parametrize("murders", VARIANTS, indirect=True)
 def test_a_payment_whose_process_is_killed_is_made_once(murders: Murders) -> None:
     calls = murders.calls()

@@ -28,7 +28,7 @@ ODD: list[tuple[str, Callable[[], Any]]] = [
     ("timeout", lambda: takeback.action(timeout=float("nan"))(plain)),
     ("settles_in", lambda: takeback.action(settles_in=-1)(plain)),
     ("retries", lambda: takeback.action(retries=1.5, honours_key=True)(plain)),  # pyright: ignore[reportArgumentType]
-    ("called again", lambda: takeback.action(retries=2)(plain)),
+    ("could run twice", lambda: takeback.action(retries=2)(plain)),
     ("needs 'y'", lambda: takeback.action(verify=lambda y: y)(plain)),
     ("needs 'y'", lambda: takeback.action(expects=lambda y: y)(plain)),
     ("takes nothing", lambda: takeback.action(undo=lambda: None)(plain)),

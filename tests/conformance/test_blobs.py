@@ -227,6 +227,7 @@ class ObjectsScene(PostgresBlobsScene):
         self.objects().put(name, bytes(data))
 
 
+@pytest.mark.sampled(4, whole=True)
 class TestBlobsInAnObjectStore(DurableBlobsSuite):
     @pytest.fixture
     def scene(self, pg_database: PgDatabase, bucket: str) -> Iterator[ObjectsScene]:
@@ -361,7 +362,11 @@ class Histories(RuleBasedStateMachine):
         self.directory.cleanup()
 
 
-Histories.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+SETTINGS = settings(stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
 TestHistories = Histories.TestCase
+TestHistories.settings = settings(SETTINGS, max_examples=10)
+
+
+@pytest.mark.slow
+class TestManyHistories(Histories.TestCase):
+    settings = settings(SETTINGS, max_examples=100)

@@ -107,7 +107,7 @@ class ConfigScene:
         self.file.write_text(self.story.disturb(text))
 
 
-@pytest.mark.sampled(4, only=("killed", "let_go_of"))
+@pytest.mark.sampled(8, only=("killed", "let_go_of"))
 class TestConfigAdapter(AdapterSuite):
     stride = 60
 

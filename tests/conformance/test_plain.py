@@ -330,6 +330,7 @@ def test_a_transaction_that_lists_is_as_durable_as_any(office: Office) -> None:
     assert durable == "on"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_are_listed_alike_however_it_is_done(
     office: Office, pg_database: PgDatabase, seed: int

@@ -65,7 +65,7 @@ class PgScene:
         self.bench.run(self.story.disturb)
 
 
-@pytest.mark.sampled(4, always=("several statements",), only=("killed", "let_go_of"))
+@pytest.mark.sampled(8, always=("several statements",), only=("killed", "let_go_of"))
 class TestPostgresAdapter(AdapterSuite):
     stride = 400
 

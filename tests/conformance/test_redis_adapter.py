@@ -13,7 +13,7 @@ _FEW = named("SET with an expiry", "DEL of several", "a transaction of several",
 _MORE = named("RENAME over another", "XADD", "SADD to a large set", "SORT … STORE", "PERSIST")
 
 
-@pytest.mark.sampled(3, always=("a transaction of several",), only=("killed", "let_go_of"))
+@pytest.mark.sampled(6, always=("a transaction of several",), only=("killed", "let_go_of"))
 class TestRedisAdapter(AdapterSuite):
     stride = 601  # more kill points are taken by the slow class below
 

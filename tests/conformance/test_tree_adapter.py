@@ -17,7 +17,7 @@ def quick_place() -> Iterator[Path]:
         yield Path(place)
 
 
-@pytest.mark.sampled(5, always=("many things",), only=("killed", "let_go_of"))
+@pytest.mark.sampled(10, always=("many things",), only=("killed", "let_go_of"))
 class TestTreeAdapter(AdapterSuite):
     stride = 401  # more kill points are taken by the slow class below
 

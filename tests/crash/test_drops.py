@@ -97,7 +97,7 @@ def killed(
     return seen
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make", [failed, held], ids=["of a failing command", "of what is held"])
 def test_apply_killed_anywhere_has_made_it_or_can_be_asked_for_again(
     scene: Scene, make: Callable[[Scene, takeback.Takeback], takeback.Effect]

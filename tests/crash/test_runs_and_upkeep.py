@@ -131,7 +131,7 @@ def write(run: takeback.Run, scene: Scene, name: str, number: int) -> None:
     run.write(scene / name, large[::-1] if number % 2 else name.encode() * 400)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dying", [False, True], ids=["once", "again and again"])
 def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(
     scene: Scene, dying: bool
@@ -317,7 +317,7 @@ def test_a_store_whose_maker_was_killed_is_told_as_such_and_left_so_by_looking(
 EDITS = {"watched": True, "written": False}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dying", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", ["merge", "plain over a merge", "redo"])
 @pytest.mark.parametrize("how", EDITS)

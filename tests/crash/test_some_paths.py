@@ -56,7 +56,7 @@ def take(tb: takeback.Takeback, scene: Scene, step: str, on_conflict: str = "ref
         tb.redo(undos[0 if step == "redo some" else 2])
 
 
-@pytest.mark.sampled(5, always=("written-some-False",))
+@pytest.mark.sampled(10, always=("written-some-False",))
 @pytest.mark.parametrize("dying", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("how", ["written", "watched"])
@@ -82,7 +82,7 @@ def test_each_step_killed_anywhere_is_that_step_or_nothing(
     assert sweep(scene, prepare, action, dying=dying) > 10
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("on_conflict", ["merge", "skip", "force"])
 def test_some_paths_beside_a_foreign_edit_killed_anywhere_end_as_they_were_asked_for(
     scene: Scene, on_conflict: str

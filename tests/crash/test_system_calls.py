@@ -154,7 +154,7 @@ def check(scene: Scene, known: Known, where: str) -> None:
     assert_settled(scene, where)
 
 
-@pytest.mark.sampled(6, always=("write",))
+@pytest.mark.sampled(12, always=("write",))
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_killed_at_a_system_call_is_settled_by_the_next_one(scene: Scene, name: str) -> None:

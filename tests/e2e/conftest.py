@@ -2,12 +2,12 @@
 
 import json
 import os
+import subprocess
 import sys
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.ready import ran
 from tests.world import World
 
 COMMAND = (sys.executable, "-m", "takeback")
@@ -34,15 +34,14 @@ class CommandLine:
         self.directory = directory
 
     def __call__(self, *words: str | os.PathLike[str], input: str | bytes = b"", **environment: str) -> Said:
-        code, *texts = ran(
-            [os.fspath(word) for word in words],
-            input.encode() if isinstance(input, str) else input,
-            self.directory,
-            surroundings() | environment,
-        )
-        out, err = (text.decode("utf-8", "surrogateescape") for text in texts)
+        done = subprocess.run(
+            [*COMMAND, *words],
+            input=input.encode() if isinstance(input, str) else input,
+            capture_output=True, cwd=self.directory, env=surroundings() | environment, timeout=300, check=False,
+        )  # fmt: skip
+        out, err = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))
         assert "Traceback" not in err, err
-        return Said(code, out, err)
+        return Said(done.returncode, out, err)
 
     def done(self, *words: str | os.PathLike[str], input: str | bytes = b"", **environment: str) -> Said:
         """A command that must succeed."""

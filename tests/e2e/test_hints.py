@@ -150,7 +150,7 @@ SCENES: dict[str, Callable[[Place], str]] = {
 FEWEST = {"held": 3, "not_there": 2, "mistyped": 3}  # commands that are named
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SCENES)
 def test_what_a_hint_names_can_be_pasted(tmp_path: Path, name: str) -> None:
     said = SCENES[name](new_place(tmp_path / "first"))

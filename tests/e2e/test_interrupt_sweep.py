@@ -134,7 +134,7 @@ VERBS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", VERBS)
 def test_finding_12_what_is_said_of_an_interrupted_command_is_what_is(world: World, name: str) -> None:
     sweep = Sweep(world.root, verbs(world), seed=12)

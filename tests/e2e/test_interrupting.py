@@ -165,6 +165,7 @@ runpy.run_module("takeback", run_name="__main__")
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("module", ["takeback.frontends.cli.main", "gc", "takeback.frontends.cli.commands"])
 def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceback(module: str) -> None:
     done = subprocess.run(
@@ -176,10 +177,10 @@ def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceba
 
 LATE = """
 import os, signal
-from takeback.frontends.cli import running
+from takeback.frontends.cli import run
 from takeback.frontends.cli.main import main
 
-running._told = lambda *words: os.kill(os.getpid(), signal.SIGINT)
+run._told = lambda *words: os.kill(os.getpid(), signal.SIGINT)
 main()
 """
 WAYS = {

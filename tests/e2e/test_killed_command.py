@@ -114,9 +114,9 @@ def test_the_next_change_drops_it_too(takeback: CommandLine, world: World, store
 
 
 AT_ITS_END = "from takeback.runs.commands.execute import Commands; Commands._merged = die"
-BEFORE_THE_RECORD = "from takeback.runs import command_drop; command_drop.drop = die"
-AFTER_THE_RECORD = "from takeback.runs import command_drop; command_drop.remove_all = die"
-AFTER_THE_MERGE = "from takeback.runs import workshop; workshop.remove_all = die"
+BEFORE_THE_RECORD = "from takeback.runs.commands import drop; drop.drop = die"
+AFTER_THE_RECORD = "from takeback.runs.commands import drop; drop.remove_all = die"
+AFTER_THE_MERGE = "from takeback.runs.commands import scratch; scratch.remove_all = die"
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -255,6 +255,7 @@ with tb.run("agent", on_death="undo") as run:
 
 
 @pytest.mark.root
+@pytest.mark.able("user namespaces")
 def test_of_an_ordinary_user_too(person: Person) -> None:  # noqa: F811
     (person.work / "a").write_text("old\n")
     (person.work / "gone").write_text("there\n")

@@ -199,6 +199,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.real
 def test_log_loads_no_engine_no_adapter_and_nothing_heavy(takeback: CommandLine) -> None:
     takeback.write("a", "1")
 

@@ -14,7 +14,7 @@ from tests.world import World
 ERASE = "\r\033[K"
 # The command itself, with no patience: it draws at once and at each step, so that no test has to wait.
 AT_ONCE = (
-    "import sys; from takeback.frontends.cli import progress; progress.PATIENCE = progress.BETWEEN = 0; "
+    "import sys; from takeback.frontends.cli.output import terminal; terminal.PATIENCE = terminal.BETWEEN = 0; "
     "from takeback.frontends.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 

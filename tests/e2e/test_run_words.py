@@ -102,6 +102,7 @@ def test_first_day_7a_a_database_that_is_open_is_told_as_open_not_as_changed(
     takeback.done("undo")
 
 
+@pytest.mark.real
 def test_finding_r7_a_terminal_that_is_gone_changes_nothing_of_what_was_done(
     takeback: CommandLine, world: World
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox.scenes import USER, Home, make_home
 from tests.world import World
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.able("user namespaces"), pytest.mark.root]
 
 LIMIT = 240
 

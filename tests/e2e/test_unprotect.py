@@ -42,7 +42,7 @@ def base(request: pytest.FixtureRequest, world: World, takeback: CommandLine) ->
     return Base("env:APP_DB", "DELETE FROM t", {"APP_DB": found.url})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_fresh_eyes_2_ways_back_are_counted_asked_for_and_forgotten(
     takeback: CommandLine, base: Base
 ) -> None:

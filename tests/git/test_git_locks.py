@@ -11,7 +11,7 @@ from tests.git.repository import Repository, variables
 pytestmark = pytest.mark.needs("git")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("lock", ["index.lock", "HEAD.lock", "packed-refs.lock", "refs/heads/main.lock"])
 def test_undo_is_refused_while_git_runs(
     run: takeback.Run, agent: Agent, repository: Repository, lock: str

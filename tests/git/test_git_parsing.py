@@ -73,7 +73,7 @@ def test_a_refreshed_stat_cache_means_the_same(repository: Repository) -> None:
     assert meaning_of(index_of(repository)) == meaning_of(data)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "line",
     [

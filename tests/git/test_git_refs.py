@@ -9,7 +9,7 @@ from tests.git.repository import Repository, variables
 pytestmark = pytest.mark.needs("git")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("what", ["commit", "reset", "rebase", "merge", "amend"])
 def test_commits_of_the_user_on_another_branch_stay(
     run: takeback.Run, agent: Agent, repository: Repository, what: str
@@ -43,7 +43,7 @@ def test_a_branch_that_the_user_moved_since_is_refused_by_name(
     assert files(repository) == contents
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("between", ["git pack-refs --all --prune", "git gc -q", "git tag users", PROMPT])
 @pytest.mark.parametrize(
     "line",
@@ -73,7 +73,7 @@ def test_refs_are_taken_back_one_by_one_though_git_packed_them(
     repository.assert_sound()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("packed", ["", "git pack-refs --all --prune"])
 @pytest.mark.parametrize("name", ["packed", "other"])
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def touched(repository: Repository, effect: takeback.Effect, gits: bool) -> list
     return [one for one in names if (repository.root / ".git" in (one, *one.parents)) is gits]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("first", ["files", "git"])
 @pytest.mark.parametrize("what", ["commit", "reset", "merge", "stash push", "checkout", "add"])
 def test_first_the_files_or_first_the_repository_then_the_rest(

@@ -12,7 +12,7 @@ from tests.git.repository import Repository, variables
 pytestmark = pytest.mark.needs("git")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("what", WHAT_AGENTS_DO)
 def test_what_an_agent_did_is_taken_back_after_git_status(
     run: takeback.Run, agent: Agent, repository: Repository, what: str
@@ -35,7 +35,7 @@ def test_what_an_agent_did_is_taken_back_after_git_status(
     repository.assert_sound()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("what", ["commit", "reset", "merge", "add", "gc"])
 def test_nothing_but_objects_differs_when_nobody_came_between(
     run: takeback.Run, agent: Agent, repository: Repository, what: str

@@ -109,6 +109,18 @@ MUTANTS = (
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
+        "no door leads into takeback's own store",
+        "engine/guards.py",
+        (("        refuse_own(parts, *assessment.resources)\n", "        pass\n"),),
+        ("tests/behaviour/test_every_guard_at_every_door.py", "-k", "store"),
+    ),
+    Mutant(
+        "no door is passed without its precondition",
+        "engine/guards.py",
+        (("    if expects is None:\n", "    if True:\n"),),
+        ("tests/behaviour/test_every_guard_at_every_door.py", "-k", "expects"),
+    ),
+    Mutant(
         "one effect in flight per resource",
         "storage/sqlite/append.py",
         (("        refuse_overlap(connection, record)\n", "        pass\n"),),

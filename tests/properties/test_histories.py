@@ -342,7 +342,7 @@ def test_a_move_that_is_brought_back_takes_along_the_file_that_is_there_by_now()
 
 TestHistories = Histories.TestCase
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)  # to explain takes longer than to find
-TestHistories.settings = settings(max_examples=40, stateful_step_count=25, phases=PHASES)
+TestHistories.settings = settings(max_examples=12, stateful_step_count=25, phases=PHASES)
 
 
 @pytest.mark.slow

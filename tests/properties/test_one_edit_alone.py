@@ -164,7 +164,7 @@ class Scene:
         assert self.file.read_text() == (self.layout.whole(then) if changed else before)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     ("engine", "seed"), [(engine, seed) for engine, seeds in ENGINES.items() for seed in range(seeds)]
 )

@@ -206,7 +206,7 @@ class Scene:
             assert state == "done" or gone, (state, one)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("engine", "seed"), [(engine, seed) for engine, seeds in ENGINES.items() for seed in range(seeds)]
 )

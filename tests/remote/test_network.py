@@ -39,7 +39,7 @@ def said(process: "subprocess.Popen[str]") -> str:
     return process.communicate(timeout=LONG)[0].strip()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("word", ["intent", "done"])
 @pytest.mark.parametrize("how", HOW)
 def test_what_is_lost_around_an_append_is_recorded_once_and_done_once(
@@ -67,7 +67,7 @@ def test_what_is_lost_around_an_append_is_recorded_once_and_done_once(
     in_a_town(postgres, swift_path, story)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("word", ["intent", "done"])
 @pytest.mark.parametrize("how", ["request lost", "answer lost"])
 def test_what_is_late_by_three_seconds_is_waited_for(
@@ -175,7 +175,7 @@ class TestTakenOver:
         in_a_town(postgres, swift_path, story)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("how", "word", "recorded"),
     [

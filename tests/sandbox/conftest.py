@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.able import need
 from tests.sandbox.scenes import Home, RootScene, Scene, UserScene, make_home
 
 
@@ -16,6 +17,7 @@ def home() -> Iterator[Home]:
 
 @pytest.fixture
 def root_scene(tmp_path: Path) -> Iterator[RootScene]:
+    need("overlays")
     made = RootScene(tmp_path)
     try:
         yield made
@@ -25,6 +27,7 @@ def root_scene(tmp_path: Path) -> Iterator[RootScene]:
 
 @pytest.fixture
 def user_scene(home: Home) -> Iterator[UserScene]:
+    need("user namespaces")
     made = UserScene(home)
     try:
         yield made

@@ -31,6 +31,7 @@ def test_an_ordinary_user_can_too(user_scene: UserScene) -> None:
     assert (engine, why, layers_at) == ("user", "", str(user_scene.directory))
 
 
+@pytest.mark.able("user namespaces")
 def test_one_who_may_make_no_namespaces_is_told_why(tmp_path: Path) -> None:
     tell = "from takeback.sandbox.ability import ability; import sys; print(ability(sys.argv[1]))"
     asked = subprocess.run(
@@ -62,6 +63,7 @@ exec "$@"
 """
 
 
+@pytest.mark.able("root directory on a disk")
 def test_in_a_container_layers_lie_in_memory(tmp_path: Path) -> None:
     """Its root is an overlay, which can be no upper."""
     code = """

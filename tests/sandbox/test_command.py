@@ -55,7 +55,7 @@ def test_a_directory_that_is_not_there_is_the_callers_mistake(root_scene: RootSc
 
 
 def test_a_layer_that_cannot_get_its_name_is_told(root_scene: RootScene) -> None:
-    with pytest.raises(ResourceUnreachable, match="could not be kept"):
+    with pytest.raises(ResourceUnreachable, match="could not be saved"):
         root_scene.sandbox.run(root_scene.order("true", "x"), Stack(), str(root_scene.layers / "no" / "such"))
     assert root_scene.run("true").exit_code == 0
 

@@ -56,6 +56,7 @@ def test_a_layer_tells_what_it_changed_of_the_layers_below(root_scene: RootScene
     }  # fmt: skip
 
 
+@pytest.mark.able("root directory on a disk")
 def test_four_hundred_layers(root_scene: RootScene) -> None:
     root_scene.run("echo -n 1 >>count")
     layers = [root_scene.layer]
@@ -160,6 +161,7 @@ def test_what_is_mounted_read_only_or_as_one_file_cannot_be_written(root_scene: 
     assert (world / "source").read_text() == "source"
 
 
+@pytest.mark.able("user namespaces")
 def test_an_ordinary_user_may_write_beside_what_another_mounted(home: Home) -> None:
     """In a mount namespace of its own, so that no other test sees the mount."""
     code = f"""

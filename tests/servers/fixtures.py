@@ -163,9 +163,12 @@ def pg_other_database(postgres_other: pg.Postgres) -> Iterator[pg.PgDatabase]:
         yield database
 
 
-@pytest.fixture(params=["postgres", "postgres_other"])
+_OTHER = pytest.param("postgres_other", marks=pytest.mark.sampled(5, whole=True))
+
+
+@pytest.fixture(params=["postgres", _OTHER])
 def pg_each_database(request: pytest.FixtureRequest) -> Iterator[pg.PgDatabase]:
-    """The test once with each version."""
+    """The test with the version that Debian has; in turns also with the other one."""
     with dropped(request.getfixturevalue(request.param).fresh()) as database:
         yield database
 

@@ -17,7 +17,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", CASES)
 def test_one_number_everywhere(tb: Takeback, shop: Shop, case: str) -> None:
     shop.outside("CREATE TABLE loose (a INTEGER, b INTEGER)")

@@ -28,7 +28,7 @@ def ways(victim: Victim, rounds: int) -> tuple[str, ...]:
     return (WAYS if victim.port else WAYS[:2]) * rounds
 
 
-@pytest.mark.sampled(3, always=("postgres",))
+@pytest.mark.sampled(6, always=("postgres",))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_one_of_each(
     victim: Victim, swift_path: Path, record_property: Callable[[str, object], None]

@@ -154,7 +154,7 @@ def test_tables_of_takeback_are_not_to_be_defined(bench):
             do(bench, statement)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["id%", "id.x %s", "it's", "a`b", 'ü " \\'])
 def test_strange_names_of_columns(bench, name):
     key = f"`{name.replace('`', '``')}`"

@@ -62,14 +62,14 @@ def _made(text):
     return [line for line in lines if line not in keys], sorted(keys)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.needs("mariadbd", "mariadb-install-db")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_there_and_back_is_equal_or_it_is_refused_and_changes_nothing(case, maria_database):
     check(case, maria_database)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.needs("mariadbd", "mariadb-install-db")
 @pytest.mark.parametrize(
     "case",

@@ -41,7 +41,7 @@ def bench(request):
     bench.close()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("bench", "case"), PARAMS, indirect=["bench"])
 def test_matrix(bench, case: Case):
     if bench.by_hand.info.server_version // 10000 < case.version:

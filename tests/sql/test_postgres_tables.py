@@ -152,7 +152,7 @@ def test_unprotect_leaves_nothing_and_what_is_not_protected_is_refused(full):
         full.adapter().connect(full.database)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -17,7 +17,7 @@ def scene(request: pytest.FixtureRequest, redis_database: RedisDatabase, tmp_pat
     return RedisScene(redis_database, tmp_path, request.param)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_a_command_does_what_the_table_says(scene: RedisScene) -> None:
     before = scene.world()
     {EXACT: _exact, NOTHING: _nothing, FAILS: _fails, REFUSED: _refused, READS: _reads}[scene.case.expect](

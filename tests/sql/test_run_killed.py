@@ -115,7 +115,7 @@ def test_what_the_program_had_started_is_still_at_work_and_recovery_says_so(work
         pid = killed(process)
         assert lives(pid)
         told = work.recover()
-        assert "still at work" in told and str(pid) in told and "recorded and stays" not in told
+        assert "is still running" in told and str(pid) in told and "recorded and stays" not in told
         assert work.states() == ["proposed"]
         process.stdin.write(b"go on\n")
         process.stdin.flush()

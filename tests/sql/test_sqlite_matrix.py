@@ -27,7 +27,7 @@ def cases(*expected: str) -> Any:
     return pytest.mark.parametrize("case", chosen, ids=[case.name for case in chosen])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @cases(EXACT)
 def test_it_is_taken_back_exactly_and_brought_back(world: World, case: Case) -> None:
     world.make(case.before)

@@ -53,7 +53,7 @@ def _made(tb: Takeback, shop: Shop, statements: tuple[str, ...]) -> list[str]:
     return made
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("way", ["named", "cascade"])
 @pytest.mark.parametrize("statements", _HISTORIES, ids="; ".join)
 def test_fresh_eyes_7_rows_and_then_their_table_are_taken_back_together(

@@ -133,7 +133,7 @@ def first_of(ground: Ground) -> list[object]:
     return ground.seen()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_fresh_eyes_2_killed_around_the_record_no_way_back_is_promised_that_is_gone(
     ground: Ground, record_property: Count
 ) -> None:

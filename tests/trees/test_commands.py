@@ -56,7 +56,7 @@ def test_a_tree_can_be_made_again_exactly(tmp_path: Path, shape: str) -> None:
     trees.remove()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("half", range(2))
 def test_some_destructive_commands_do_the_same_every_way_and_are_taken_back(

@@ -69,7 +69,7 @@ def length_of(murder: Murder, name: str) -> int:
     return len(end.passed)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.root
 @pytest.mark.parametrize("name", WORK)
 def test_a_tree_is_before_or_after_when_takeback_is_killed_at_some_boundaries(
@@ -166,7 +166,7 @@ COMMANDS = {
 STILL_TO_BE_MADE = ("apply a drop", "discard")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.root
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("name", COMMANDS)

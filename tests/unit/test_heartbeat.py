@@ -201,5 +201,6 @@ def test_what_was_stopped_is_not_renewed_any_more(scene: Scene) -> None:
 
 def _ended(beat: Heartbeat) -> None:
     thread = beat._thread  # pyright: ignore[reportPrivateUsage]
+    assert thread
     thread.join(TIMEOUT)
     assert not thread.is_alive()

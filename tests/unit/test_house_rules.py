@@ -15,6 +15,7 @@ def _house(sources: Mapping[str, str]) -> dict[str, rules.Module]:
     }
 
 
+@pytest.mark.slow  # `make check` asks the same each time
 def test_the_house_as_it_is_keeps_them() -> None:
     assert list(rules.about_modules(rules.modules())) == []
 

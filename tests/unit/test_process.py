@@ -53,6 +53,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.able("user namespaces")
 @pytest.mark.needs("unshare")
 @pytest.mark.parametrize("offset", [[], ["--boottime", "86400", "--monotonic", "86400"]])
 def test_finding_4_a_process_in_another_time_namespace_is_alive_and_its_clock_is_ours(

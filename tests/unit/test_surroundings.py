@@ -68,15 +68,42 @@ def run_pytest(
     (directory / "test_other.py").write_text("def test_that_passes(): pass\n")
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     (directory / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    needs(*tools)\n    may_skip(why)\n"
+        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    needs(*tools)\n    may_skip(why)\n    able(*what)\n"
     )
     inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
     own = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    words = ["-p", "no:cacheprovider", *options, str(directory)]
+    if "-n" not in options:
+        return run_in_a_fork(directory, words, inherited | own | environment)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, str(directory)],
+        [sys.executable, "-m", "pytest", *words],
         check=False, capture_output=True, text=True, cwd=directory,
         env=inherited | own | environment,
     )  # fmt: skip
+
+
+def run_in_a_fork(
+    directory: Path, words: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Everything is imported here; a process of its own would spend a second on that."""
+    said = directory / "said"
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            os.chdir(directory)
+            os.environ.clear()
+            os.environ.update(environment)
+            with said.open("w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            sys.stdout, sys.stderr = (open(handle, "w", buffering=1, closefd=False) for handle in (1, 2))  # noqa: SIM115
+            code = pytest.main(words)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return subprocess.CompletedProcess(words, code, said.read_text(), "")
 
 
 SKIPS = "@pytest.mark.needs('no-such-tool')\ndef test_tool(): pass"
@@ -111,6 +138,32 @@ def test_a_test_that_may_skip_fails_nothing(tmp_path: Path) -> None:
 
     assert session.returncode == 0, session.stdout + session.stderr
     assert "needs no-such-tool" in session.stdout
+
+
+LAME = """
+from tests import able
+able._ABILITIES["wings"] = lambda: False
+
+@pytest.mark.able("wings")
+@pytest.mark.parametrize("case", range(3))
+def test_flight(case): pass
+"""
+
+
+def test_what_a_machine_cannot_do_is_said_once(tmp_path: Path) -> None:
+    session = run_pytest(tmp_path, LAME)
+
+    assert session.returncode == 0, session.stdout
+    assert "this machine has no wings: 3 tests not run\n" in session.stdout
+    assert "test_flight" not in session.stdout
+
+
+@pytest.mark.root
+def test_in_ci_a_machine_must_be_able(tmp_path: Path) -> None:
+    session = run_pytest(tmp_path, LAME, CI="true")
+
+    assert session.returncode == 1
+    assert "3 skipped where nothing may be skipped" in session.stdout
 
 
 TABLE = """
@@ -168,3 +221,28 @@ def test_a_session_whose_time_was_over_fails_where_every_test_must_run(
 
     assert session.returncode == code
     assert f"0 of 12 were run; at least {at_least} % must be." in session.stdout
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("test", "more", "is_whole"),
+    [
+        ("def test_it(): assert False", {}, True),
+        (
+            "def test_it(): assert False",
+            {"TAKEBACK_TESTS_UNTIL": "1", "TAKEBACK_TESTS_AT_LEAST": "100"},
+            False,
+        ),
+        (SKIPS + "\ndef test_it(): assert False", {}, False),
+    ],
+)
+def test_a_session_in_which_tests_were_left_out_is_not_whole(
+    tmp_path: Path, test: str, more: dict[str, str], is_whole: bool
+) -> None:
+    """What failed is tried again in CI; what was left out must not be forgotten over that."""
+    note = tmp_path / "whole"
+
+    session = run_pytest(tmp_path, test, CI="true", TAKEBACK_TESTS_WHOLE=str(note), **more)
+
+    assert session.returncode == 1
+    assert note.exists() is is_whole

@@ -74,7 +74,7 @@ EARLIER = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("how", ["both", "cascade", "one after the other"])
 @pytest.mark.parametrize("name", EARLIER)
 def test_what_was_changed_before_another_effect_goes_back_with_it(tb, tree, name, how):

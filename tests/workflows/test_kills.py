@@ -133,7 +133,7 @@ def scene(swift_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return Shop(swift_path)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("how", ["at every touch of a part", "at every system call"])

@@ -174,7 +174,7 @@ def test_a_worker_that_hangs_loses_its_run(store: Path, bench: Bench, workers: W
     made_once(bench, run, 2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("racers", "count"), [(2, 200), (8, 60)])
 def test_of_many_runs_none_is_lost_and_none_is_made_twice(
     bench: Bench, workers: Workers, flows: Any, racers: int, count: int

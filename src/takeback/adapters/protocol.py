@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.model.change import Change, Staged
 from takeback.model.effect import Effect
-from takeback.model.plan import Bond, Sighting, TargetOutcome
+from takeback.model.plan import Assessment, Bond, Sighting
 from takeback.model.remedy import Offer, Remedy, Target
 
 
@@ -30,6 +30,9 @@ class Traits(NamedTuple):
     boxes: bool = False  # its targets are layers of a box
     merges: bool = False  # has whole_files(): it can take an edit of a file out from under later ones
     divides: bool = False  # has bonds(): some paths of an effect can be taken back without the others
+    glances: bool = (
+        False  # has unchanged(): what it assessed for an undo is recognised without reading it again
+    )
 
 
 _NOTHING = Traits()
@@ -41,7 +44,9 @@ TRAITS = {
     "call": Traits(exact=False, marks=True, redoes=False, calls=True),
     "command": _TREE,
     "config": Traits(stages=True, atomic=True, exact=True, merges=True, keys=True),
-    "file": Traits(stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True),
+    "file": Traits(
+        stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True, glances=True
+    ),
     "mariadb": _DATABASE,
     "postgres": _DATABASE,
     "redis": _DATABASE._replace(watches=False),
@@ -53,19 +58,6 @@ TRAITS = {
 def traits_of(change: Change) -> Traits:
     """What its adapter promises; one that is not installed here promises nothing."""
     return TRAITS.get(change.adapter, _NOTHING)
-
-
-class Assessment(NamedTuple):
-    """The targets of a change and the ways to undo it; found by looking."""
-
-    resources: tuple[str, ...]
-    offers: tuple[Offer, ...]  # best first; empty: no way back
-    changes_nothing: bool = False
-    lost: tuple[str, ...] = ()  # what could not be captured, each with its reason
-    outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
-    together: bool = (
-        False  # for an undo: its targets hang together (a move), none can be judged without the others
-    )
 
 
 class Receipt(NamedTuple):
@@ -87,6 +79,15 @@ class Merging(Protocol):
 
     def whole_files(self, effect: Effect) -> tuple[Target, ...]:
         """The changes of the effect to whole files, even if its targets name parts of them."""
+        ...
+
+
+class Glancing(Protocol):
+    """An adapter that recognises what it has assessed for an undo."""
+
+    def unchanged(self, effect: Effect, seen: Assessment) -> bool:
+        """Whether each target of the effect is still the same thing, by its identity and its times. Then `capture`,
+        which gets the same offer, reads each once more and goes by what was planned if that is what it finds."""
         ...
 
 

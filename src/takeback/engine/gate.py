@@ -65,7 +65,7 @@ def _asked_first(parts: Parts, effect: Effect) -> Refused:
     if has_ended(parts, effect.run):
         hint = f"`takeback undo {short(effect.id)}` drops what it asked for; then this can be asked for."
         return Refused(f"{told}, and has ended.", hint=hint, effect=effect.id)
-    hint = f"Go on with that run: tb.resume({run!r}). If its process is gone, `takeback recover` ends it."
+    hint = f"Continue that run: tb.resume({run!r}). If its process is gone, `takeback recover` ends it."
     return Refused(f"{told}.", hint=hint, effect=effect.id)
 
 

@@ -40,6 +40,7 @@ _UNSTAGED = "the content is made by a program or a server, so there is nothing s
 _UNMADE = "nothing is announced and nothing is made"
 _FROM_PROPOSAL = "it was asked when the change was proposed"
 _THERE = "the change is in the world already; a record of it protects more than a refusal"
+_DECIDED = "a person has decided: from the intent on it is made, by recovery if need be"
 _FINISHED = "recovery finishes an undo that was begun"
 _CODE = "a function is not recorded, so it cannot be asked again; the content is compared instead"
 
@@ -63,7 +64,7 @@ COMMIT = Door("commit", "the database, which holds the transaction", {
     Safeguard.APPROVAL: _FROM_PROPOSAL,
     Safeguard.EXPECTS: _CODE,
     Safeguard.CHECKS: _UNSTAGED,
-    Safeguard.GIVE_WAY: "from the intent on it is decided: recovery commits it",
+    Safeguard.GIVE_WAY: _DECIDED,
 })  # fmt: skip
 HOLD = Door("hold", "no one yet", {
     Safeguard.CHECKS: _UNSTAGED,
@@ -74,11 +75,12 @@ APPLY = Door("apply", "the adapter", {
     Safeguard.KEY: _FROM_PROPOSAL,
     Safeguard.EXPECTS: _CODE,
     Safeguard.CHECKS: _UNSTAGED,
+    Safeguard.GIVE_WAY: _DECIDED,
 }, waits=True)  # fmt: skip
 DROP = Door("drop", "no one", {
     Safeguard.KEY: "a change that is not made uses no key",
     Safeguard.ROOM: "it was asked before the content was saved; without room the drop is final",
-    Safeguard.APPROVAL: "applying it asks",
+    Safeguard.APPROVAL: "applying the change asks, since it is then that it is made",
     Safeguard.EXPECTS: _UNMADE,
     Safeguard.CHECKS: _UNSTAGED,
     Safeguard.GIVE_WAY: _UNMADE,
@@ -154,7 +156,7 @@ def refuse_unmet(expects: Callable[[], bool] | None) -> None:
         raise
     except Exception as error:
         raise PreconditionFailed(
-            f"Whether the change's precondition holds could not be told: {type(error).__name__}: {error}.",
+            f"The precondition of the change could not be checked: {type(error).__name__}: {error}.",
             hint="Nothing was changed.",
         ) from error
     if not holds:

@@ -46,7 +46,7 @@ def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
 def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     for effect in wanted:
         refuse_impossible(parts.journal, effect)
-    _refuse_being_undone(parts, wanted)
+    stuck = _refuse_being_undone(parts, wanted)
     chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
     _leave_out_undone(chosen, wanted, wishes.only)
     if wishes.with_needs:
@@ -54,12 +54,13 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     blockers = _add_dependents(parts, chosen, wishes)
     newest_first = in_turn([whole(parts, effect) for effect in chosen.values()])
     named = {effect.id for effect in wanted}
+    before = _Before()
     if len(newest_first) == 1:  # of several, what one finds depends on the others; then the journal is asked
-        targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, {}))
+        targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, {}, before))
         _refuse_overtaken(parts, newest_first[0], [one.outcome for one in targets])
     else:
         left: dict[str, TakebackError] = {}
-        targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, left))
+        targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, left, before))
         newest_first = [effect for effect in newest_first if effect.id not in left]
         if left and not newest_first:
             raise next(iter(left.values()))
@@ -68,6 +69,8 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
         targets=targets,
         blockers=tuple(blockers),
         pulled_in=tuple(effect.id for effect in newest_first if effect.id not in named),
+        stuck=stuck,
+        seen=before.seen,
     )
 
 
@@ -134,10 +137,11 @@ def _in_doubt(effect: Effect) -> Stuck:
     )
 
 
-def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
-    """By someone who was quicker, and has not ended yet."""
+def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> tuple[Effect, ...]:
+    """By someone who was quicker, and has not ended yet. Returns the undos that are stuck."""
     ids = {effect.id for effect in wanted}
-    for undo in parts.journal.effects(Query(states=(State.INTENDED, State.STUCK), undos=True)):
+    going = tuple(parts.journal.effects(Query(states=(State.INTENDED, State.STUCK), undos=True)))
+    for undo in going:
         if undo.undoes in ids and undo.state is State.STUCK:
             of = next(effect for effect in wanted if effect.id == undo.undoes)
             adapter = adapter_of(parts, undo.change.adapter)
@@ -146,6 +150,7 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
             continue
         if undo.undoes in ids:
             raise being_undone(undo)
+    return tuple(undo for undo in going if undo.state is State.STUCK)
 
 
 def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome]) -> None:
@@ -235,11 +240,15 @@ def _merges(parts: Parts, effect: Effect) -> bool:
 
 
 def _outcomes(
-    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict, left: dict[str, TakebackError]
+    parts: Parts,
+    newest_first: Sequence[Effect],
+    on_conflict: OnConflict,
+    left: dict[str, TakebackError],
+    before: "_Before",
 ) -> Iterable[TargetOutcome]:
     """What would happen to each target. Where a later change stays, because it is a conflict, so do those before."""
     stays: set[str] = set()
-    for one in _foreseen(parts, newest_first, on_conflict, left):
+    for one in _foreseen(parts, newest_first, on_conflict, left, before):
         if one.outcome is Outcome.UNDONE and one.resource in stays and not on_conflict.merges:
             one = one._replace(outcome=Outcome.CONFLICT, detail="stays, because a later change of it stays")
         if one.outcome is Outcome.CONFLICT:
@@ -248,12 +257,15 @@ def _outcomes(
 
 
 def _foreseen(
-    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict, left: dict[str, TakebackError]
+    parts: Parts,
+    newest_first: Sequence[Effect],
+    on_conflict: OnConflict,
+    left: dict[str, TakebackError],
+    before: "_Before",
 ) -> Iterable[TargetOutcome]:
     """Where a later effect of the plan is undone first, what that one puts back is what this one will find; the rest
     is asked of the world. An effect that cannot be looked at now is refused by name;
     where conflicts are skipped it is `left`, with what it stands on, and the others go back."""
-    before = _Before()
     for effect in newest_first:
         try:
             if left:
@@ -280,6 +292,7 @@ class _Before:
         self.effects: set[str] = set()
         self.targets: list[tuple[Target, int]] = []
         self.ground = Ground()
+        self.seen: dict[str, Assessment] = {}
 
 
 def _about(effect: Effect, error: TakebackError) -> TakebackError:
@@ -339,6 +352,8 @@ def _outcomes_of(
         if assessment is None:
             _, assessment = assess_undo(parts, undo_change(effect, on_conflict), effect)
             found = {one.resource: one for one in assessment.outcomes}
+            if adapter.traits.glances and not touched_later:
+                before.seen[effect.id] = assessment
         if assessment.together and touched_later:
             yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
             continue

@@ -47,13 +47,12 @@ def settled_first(
         yield _settled(parts, plan, stuck, leases)
 
 
-def to_settle(parts: Parts, plan: Plan) -> tuple[Settling, ...]:
+def to_settle(plan: Plan) -> tuple[Settling, ...]:
     """Of an undo: what of it is stuck, and undos that got stuck before they could do the same."""
     wanted = {effect.id for effect in plan.effects}
-    found = parts.journal.effects(Query(states=(State.STUCK,)))
     stuck = [
         Settling(effect, Kind.ABORT, GIVEN_UP, given_up=True)
-        for effect in found
+        for effect in plan.stuck
         if effect.undoes in wanted and effect.id not in wanted
     ]
     for effect in plan.effects:

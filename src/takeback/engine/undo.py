@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial as partial_of
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from takeback.adapters.protocol import Assessment, Glancing
 from takeback.engine.parts import Parts, adapter_of, holders_named, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
 from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
@@ -75,7 +76,7 @@ def undo(
     refuse_conflicts(plan, wishes)
     if dry_run:
         return UndoResult("planned", plan.effects, plan.targets)
-    stuck = to_settle(parts, plan)
+    stuck = to_settle(plan)
     if nothing_to_do(plan.targets) and not stuck and not always_begins:
         return UndoResult("done", plan.effects, plan.targets)
     with (
@@ -216,7 +217,7 @@ def _carried_out(
                 refuse_needed(parts, effect, left)
             terms = Terms(undoes=effect, agent=agent, taken=taken.get(effect.id))
             with holders_named(parts, (effect,)):
-                undo, found = _take_back(parts, lease, terms, wishes, together)
+                undo, found = _take_back(parts, lease, terms, wishes, together, plan.seen.get(effect.id))
         except Stuck as error:
             stuck = True
             left.add(effect.id)
@@ -274,12 +275,22 @@ def _why_untouched(
 
 
 def _take_back(
-    parts: Parts, lease: Lease, terms: Terms, wishes: Wishes, together: str
+    parts: Parts,
+    lease: Lease,
+    terms: Terms,
+    wishes: Wishes,
+    together: str,
+    seen: Assessment | None,
 ) -> tuple[Effect | None, list[TargetOutcome]]:
-    """One effect. What will happen to each target is asked again right before, and told only if it did happen."""
+    """One effect. Its targets are looked at again right before, unless they are still what the plan has `seen`; what
+    happens to each is returned only if it did happen."""
     effect = terms.undoes
     assert effect
-    change, assessment = assess_undo(parts, undo_change(effect, wishes.on_conflict), effect)
+    change = undo_change(effect, wishes.on_conflict)
+    if seen and cast("Glancing", adapter_of(parts, effect.change.adapter)).unchanged(effect, seen):
+        assessment = seen
+    else:
+        change, assessment = assess_undo(parts, change, effect)
     outcomes = assessment.outcomes
     left_out = [one.resource for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
     if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):

@@ -1,6 +1,7 @@
 """The table of mounts as plain data, and what lies over a store while a sandboxed command runs."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 COVER = "takeback-cover"  # as /proc/self/mountinfo tells it inside
@@ -23,7 +24,8 @@ class Mounted(NamedTuple):
     root: bytes = b"/"  # the directory of the filesystem that appears at `point`
 
 
-def mounted(text: bytes) -> list[Mounted]:
+@lru_cache(maxsize=4)  # it seldom changes, and is asked for several times in each change
+def mounted(text: bytes) -> tuple[Mounted, ...]:
     found: list[Mounted] = []
     for line in text.splitlines():
         head, _, tail = line.partition(b" - ")
@@ -40,7 +42,7 @@ def mounted(text: bytes) -> list[Mounted]:
                 meant(fields[3]),
             )
         )
-    return found
+    return tuple(found)
 
 
 def meant(point: bytes) -> bytes:
@@ -55,7 +57,8 @@ def inside(path: bytes, directory: bytes) -> bool:
 def mount_of(mounts: Sequence[Mounted], path: bytes) -> Mounted | None:
     """The mount that a path without symbolic links leads to; None where the table does not say."""
     numbers = {one.number for one in mounts}
-    candidates = [one for one in mounts if inside(path, one.point)]
+    below_each = path + b"/"
+    candidates = [one for one in mounts if below_each.startswith(one.point.rstrip(b"/") + b"/")]
     current = next((one for one in candidates if one.point == b"/" and one.parent not in numbers), None)
     while current is not None:
         number = current.number

@@ -8,7 +8,7 @@ from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.remedy import Target
+from takeback.model.remedy import Offer, Target
 from takeback.model.resource import display, shell_word
 
 # In the arguments of an undo: by file, the state to which journaled merges led it since the effect was made.
@@ -177,6 +177,19 @@ class Companion(NamedTuple):
     bond: Bond
 
 
+class Assessment(NamedTuple):
+    """What a change would touch and how it could be taken back; found by looking."""
+
+    resources: tuple[str, ...]
+    offers: tuple[Offer, ...]  # best first; empty: no way back
+    changes_nothing: bool = False
+    lost: tuple[str, ...] = ()  # what could not be captured, each with its reason
+    outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
+    together: bool = (
+        False  # for an undo: its targets hang together (a move), none can be judged without the others
+    )
+
+
 class Plan(NamedTuple):
     """Effects to take back, newest first, and what stands in the way."""
 
@@ -186,6 +199,10 @@ class Plan(NamedTuple):
     pulled_in: tuple[
         str, ...
     ] = ()  # effects that are here because of cascade or needs, not because they were named
+    stuck: tuple[Effect, ...] = ()  # undos that got stuck, of these effects or of others
+    seen: Mapping[
+        str, Assessment
+    ] = {}  # by effect: what was found, where nothing else of the plan comes before it
 
 
 class UndoResult(NamedTuple):

@@ -53,6 +53,7 @@ class Offer(NamedTuple):
     exact: bool = True
     residue: str = ""
     why: str = ""
+    seen: object = None  # what the adapter saw, for its own capture; never recorded
 
 
 def to_json(remedy: Remedy) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 
@@ -47,6 +48,7 @@ def file_resource(path: bytes | str, fragment: str = "") -> str:
     return f"{resource}#{fragment}" if fragment else resource
 
 
+@lru_cache(maxsize=512)
 def path_of(resource: str) -> bytes:
     return unquote(without_fragment(resource)[len(SCHEME) :])
 

@@ -1,10 +1,13 @@
 """A run is ours: its lease is renewed, one thread works at a time, signals wait for the effect in hand."""
 
+import os
 import signal
 import threading
+import time
 from _thread import RLock, get_ident
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from threading import Condition
 from types import FrameType
 from typing import Any
@@ -46,11 +49,18 @@ class Heartbeat:
         self._deadline = 0  # of the current step; 0: it has none
         self._one_at_a_time = threading.Lock()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"takeback-lease-{lease.run}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._alarm = _alarms().set(self._start, lasts / 3 / _SECOND)
 
     def stop(self) -> None:
         self._stopped.set()
+        self._alarm.call = None
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._beat, name=f"takeback-lease-{self._lease.run}", daemon=True
+        )
+        self._thread.start()
 
     def outlast(self, seconds: float, others: bool = False) -> None:
         """From here on the lease is ours for that long at least: renewed now if need be, and kept that way until the
@@ -85,9 +95,8 @@ class Heartbeat:
         self._until = asked_at + lasts
 
     def _beat(self) -> None:
-        # Signals are for the main thread, which may have asked not to be told of them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        usual = pause = self._lasts / 3 / _SECOND
+        _leave_signals_to_the_main_thread()
+        usual, pause = self._lasts / 3 / _SECOND, 0.0
         while not self._stopped.wait(pause):
             pause = usual
             if self._deadline and self._clock() > self._deadline:
@@ -102,6 +111,72 @@ class Heartbeat:
                 except TakebackError:
                     # Not now: a server that starts again, a full disk. Whoever appends is told of it.
                     pause = min(usual, _SOON)
+
+
+def _leave_signals_to_the_main_thread() -> None:
+    """It may have asked not to be told of them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
+
+class _Alarm:
+    __slots__ = ("at", "call")
+
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call: Callable[[], None] | None = call  # None: called off
+
+    def __lt__(self, other: "_Alarm") -> bool:
+        return self.at < other.at
+
+
+class _Alarms:
+    """One thread for all leases whose first beat is not due yet: most runs end before that, and need none of their
+    own. It ends when it waits for nothing any more."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._changed = Condition()
+        self._waiting: list[_Alarm] = []
+        self._wakes_at = 0.0  # 0: there is no thread
+
+    def set(self, call: Callable[[], None], seconds: float) -> _Alarm:
+        alarm = _Alarm(time.monotonic() + seconds, call)
+        with self._changed:
+            heappush(self._waiting, alarm)
+            if not self._wakes_at:
+                self._wakes_at = alarm.at
+                threading.Thread(target=self._wait, name="takeback-leases", daemon=True).start()
+            elif alarm.at < self._wakes_at:
+                self._changed.notify()
+        return alarm
+
+    def _wait(self) -> None:
+        _leave_signals_to_the_main_thread()
+        while True:
+            with self._changed:
+                while self._waiting and self._waiting[0].call is None:
+                    heappop(self._waiting)
+                if not self._waiting:
+                    self._wakes_at = 0.0
+                    return
+                self._wakes_at = self._waiting[0].at
+                left = self._wakes_at - time.monotonic()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                call = heappop(self._waiting).call
+            if call:
+                call()
+
+
+_of_this_process: list[_Alarms] = []
+
+
+def _alarms() -> _Alarms:
+    """Those of a parent stay behind with its threads when it forks."""
+    if not _of_this_process or _of_this_process[0].process != os.getpid():
+        _of_this_process[:] = [_Alarms()]
+    return _of_this_process[0]
 
 
 class OwnLock:

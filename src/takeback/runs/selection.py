@@ -179,12 +179,13 @@ def effect_named(journal: Journal, name: str, scope: Scope | None = None) -> Eff
 def effects_of(
     journal: Journal, what: "Effect | RunInfo | str | Sequence[Effect | str]", scope: Scope | None = None
 ) -> tuple[Effect, ...]:
-    if isinstance(what, Effect):
-        return (_made(effect_named(journal, what.id)),)
     if isinstance(what, RunInfo):
         return _effects_of_run(journal, what)
-    if isinstance(what, str):
-        id = id_of(journal, what, scope=scope)
+    if isinstance(what, (Effect, str)):
+        named = name_of(what)
+        if named.isascii() and (found := next(journal.effects(Query(ids=(named,))), None)):
+            return (_made(found),)
+        id = id_of(journal, named, scope=scope)
         infos = tuple(journal.runs((id,)))
         return _effects_of_run(journal, infos[0]) if infos else (_made(effect_named(journal, id)),)
     run = getattr(what, "id", None)
@@ -237,6 +238,8 @@ def stuck_in(journal: Journal, what: object, scope: Scope | None = None) -> tupl
     """If runs are meant: those of their effects that nobody can take back before a person had a look."""
     if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
         return tuple(one for item in cast("Sequence[object]", what) for one in stuck_in(journal, item, scope))
+    if isinstance(what, Effect):
+        return ()
     name = what if isinstance(what, str) else getattr(what, "id", "")
     infos = journal.runs((id_of(journal, name, scope=scope),)) if name else ()
     return tuple(one for info in infos for one in journal.effects(Query(run=info.id, states=(State.STUCK,))))

@@ -6,6 +6,7 @@ written needs its own; whatever cannot have one is bound read-only, so that noth
 
 import os
 import stat
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from takeback.model.mounts import Mounted, inside, meant
@@ -37,7 +38,7 @@ def mount_points(text: bytes) -> frozenset[bytes]:
     return frozenset(meant(line.split(b" ", 5)[4]) for line in text.splitlines())
 
 
-def visible(mounts: list[Mounted]) -> list[Mounted]:
+def visible(mounts: Sequence[Mounted]) -> list[Mounted]:
     """Those that a path still leads to, each above those inside it."""
     return sorted((one for one in mounts if _on_top(one)), key=lambda one: one.point)
 

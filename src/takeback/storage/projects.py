@@ -82,6 +82,8 @@ class Belonging:
 
     def __call__(self, effect: Effect) -> Effect:
         """The effect with `roots` and `places`; both stay empty if it touches no more than its run's project."""
+        if effect.of and (effect.of.roots or effect.of.places):
+            return effect._replace(roots=effect.of.roots, places=effect.of.places)
         began = self._project_of(effect.run)
         if effect.of and (told := self._as(effect.of, began)):
             return effect._replace(roots=told[0], places=told[1])
@@ -97,8 +99,6 @@ class Belonging:
 
     def _as(self, other: Effect, began: Project) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """An undo belongs where that belongs which it takes back; None if nothing was recorded of that."""
-        if other.roots or other.places:
-            return other.roots, other.places
         its_own = self._project_of(other.run)
         if not its_own.root:
             return None

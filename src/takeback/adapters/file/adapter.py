@@ -17,7 +17,7 @@ from takeback.adapters.file.remove import Custody, remove_built, remove_file, re
 from takeback.adapters.file.stage import StagedFile, make_ready, wanted_files
 from takeback.adapters.file.states import FileState, linked_names, same
 from takeback.adapters.file.swap import bring
-from takeback.adapters.file.undo import plan_undo
+from takeback.adapters.file.undo import SeenFiles, plan_undo, recognisable, unchanged
 from takeback.adapters.file.verify import look_again, manner_of, open_again, sight
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt, Staged
 from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError, VerifyFailed
@@ -68,6 +68,7 @@ class FileAdapter:
                     Strategy.SNAPSHOT,
                     cost=cost,
                     why="what is there now is kept, so that redo can bring it back",
+                    seen=recognisable(steps, leeway_of(change)),
                 ),
             ),
             changes_nothing=not targets,
@@ -108,6 +109,10 @@ class FileAdapter:
         if first and not named:
             self._clean.add(effect.id)
         return Receipt()
+
+    def unchanged(self, effect: Effect, seen: Assessment) -> bool:
+        steps = seen.offers[0].seen
+        return isinstance(steps, SeenFiles) and unchanged(effect, steps)
 
     def whole_files(self, effect: Effect) -> tuple[Target, ...]:
         return effect.targets

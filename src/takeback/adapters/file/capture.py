@@ -28,7 +28,7 @@ from takeback.adapters.file.os_errors import CannotCapture, translated
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.stage import StagedFile
 from takeback.adapters.file.states import ABSENT, FileState, blobs_of
-from takeback.adapters.file.undo import plan_undo
+from takeback.adapters.file.undo import SeenFiles, kept_as_seen, plan_undo
 from takeback.errors import Drifted, Misuse
 from takeback.model.effect import Effect
 from takeback.model.plan import Outcome, TargetOutcome, leeway_of, refused
@@ -59,7 +59,7 @@ def capture_change(effect: Effect, offer: Offer, ready: list[StagedFile], tools:
         if change.kind in ("write", "write_all"):
             return _write(effect, ready, tools)
         if change.kind == "undo":
-            return capture_undo(effect, tools)
+            return capture_undo(effect, offer, tools)
         if change.kind == "delete":
             with place_of(change.resource) as place:
                 saved = _save(effect, 0, place, tools)
@@ -263,7 +263,7 @@ def _chmod(effect: Effect) -> Target:
     return Target(effect.change.resource, before, before | {"mode": effect.change.args["mode"]})
 
 
-def capture_undo(effect: Effect, tools: Tools) -> CapturedFiles:
+def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
     """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
     of = effect.of
     if of is None or of.remedy is None:
@@ -271,12 +271,10 @@ def capture_undo(effect: Effect, tools: Tools) -> CapturedFiles:
             "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
         )
     leeway = leeway_of(effect.change)
-    steps = plan_undo(
-        of,
-        leeway,
-        tools,
-        ReadScope(tools.blobs, hold=effect.id if tools.held else "", progress=tools.progress),
-    )
+    steps = kept_as_seen(of, offer.seen, tools) if isinstance(offer.seen, SeenFiles) else []
+    if not steps:
+        hold = effect.id if tools.held else ""
+        steps = plan_undo(of, leeway, tools, ReadScope(tools.blobs, hold=hold, progress=tools.progress))
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
     if odd and not leeway.on_conflict.skips:
         hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."

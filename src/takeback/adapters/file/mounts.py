@@ -1,6 +1,7 @@
 """What is mounted where, as far as files care: mount points inside a directory, other names of one, a moved ground."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from takeback.model.mounts import MOUNT_TABLE, Mounted, inside, mount_of, mounted, other_names, own_path
@@ -10,13 +11,17 @@ from takeback.model.resource import SCHEME, display, file_resource, path_of, quo
 GROUND = "on"  # in the payload of a remedy
 
 
-def table() -> list[Mounted]:
-    """As the kernel tells it now; empty where it does not."""
+def table() -> tuple[Mounted, ...]:
+    """As the kernel shows it now; empty where it does not."""
+    return mounted(_shown())
+
+
+def _shown() -> bytes:
     try:
-        with open(MOUNT_TABLE, "rb") as file:
-            return mounted(file.read())
+        with open(MOUNT_TABLE, "rb", buffering=0) as file:
+            return file.readall()
     except FileNotFoundError:
-        return []
+        return b""
 
 
 def mounts_below(resource: str) -> list[bytes]:
@@ -28,7 +33,12 @@ def mounts_below(resource: str) -> list[bytes]:
 
 def names_of(directory: bytes) -> tuple[bytes, ...]:
     """The directory itself, and every other path that leads to it or into it."""
-    return (directory, *other_names(table(), directory))
+    return _names_of(_shown(), directory)
+
+
+@lru_cache(maxsize=4)
+def _names_of(shown: bytes, directory: bytes) -> tuple[bytes, ...]:
+    return (directory, *other_names(mounted(shown), directory))
 
 
 def ground_of(resources: Iterable[str]) -> dict[str, Any]:
@@ -50,6 +60,7 @@ def _line(one: Mounted) -> str:
     )
 
 
+@lru_cache(maxsize=64)
 def _read(line: str) -> Mounted:
     point, kind, root = [*(line.split(" ") if line else ("/", "")), "/"][:3]
     return Mounted(0, unquote(point), True, kind.encode(), root=unquote(root))
@@ -62,7 +73,7 @@ class Footing:
         """Remedies of version 1 may say nothing of mounts; later ones leave out the first of all."""
         told: list[str] = remedy.payload.get(GROUND, [""] if remedy.version > 1 else []) if remedy else []
         self._then = [_read(line) for line in told]
-        self._now = table() if self._then else []
+        self._now = table() if self._then else ()
         self._known: dict[str, str] = {}  # by directory
 
     def moved(self, resource: str) -> str:

@@ -2,6 +2,7 @@
 
 import stat
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from takeback.adapters.file.build import Tools, name_to_hold, stays_apart
@@ -12,6 +13,7 @@ from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.move import FileMove, goes_across, move_of, move_targets
 from takeback.adapters.file.os_errors import CannotCapture, protected, translated
 from takeback.adapters.file.paths import Place, open_place
+from takeback.adapters.file.remove import unchanged_at_a_glance
 from takeback.adapters.file.sqlite_files import in_use, may_be_database
 from takeback.adapters.file.states import (
     ABSENT,
@@ -22,6 +24,7 @@ from takeback.adapters.file.states import (
     same_inode_will_do,
     words,
 )
+from takeback.errors import TakebackError
 from takeback.model.effect import Effect
 from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
@@ -36,6 +39,73 @@ class FileStep(NamedTuple):
     outcome: TargetOutcome
     target: Target | None = None
     seen: SeenDirectory | None = None
+
+
+class SeenFiles(NamedTuple):
+    """What an undo was planned by, where a glance tells later whether it is still so."""
+
+    steps: tuple[FileStep, ...]
+
+
+def recognisable(steps: Sequence[FileStep], leeway: Leeway) -> SeenFiles | None:
+    """Of plain files with one name, and of what is absent; not where it matters what the journal says of others."""
+    plain = not leeway.on_conflict.merges and all(
+        step.target is not None and step.outcome.exact and _is_plain(step.target.before) for step in steps
+    )
+    return SeenFiles(tuple(steps)) if plain and steps else None
+
+
+def _is_plain(state: FileState) -> bool:
+    if state["type"] == "absent":
+        return True
+    return (
+        state["type"] == "file"
+        and state.get("nlink") == 1
+        and not any(name in state for name in ("meta", "identity", "excluded", "left_out"))
+    )
+
+
+def unchanged(of: Effect, seen: SeenFiles) -> bool:
+    # Another mount over a file that is there would show another file.
+    missing = any(step.target and step.target.before["type"] == "absent" for step in seen.steps)
+    footing = Footing(of.remedy if missing else None)
+    for step in seen.steps:
+        target = step.target
+        if target is None or footing.moved(target.resource) or _unless_in_use(step) is not step:
+            return False
+        try:
+            with open_place(target.resource) as place:
+                if not unchanged_at_a_glance(place, target.before):
+                    return False
+        except OSError:
+            return False
+    return True
+
+
+def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
+    """The same steps, what is there now kept for redo; nothing if it is not what was seen."""
+    manners = {target.resource: target for target in of.targets}
+    found: list[FileStep] = []
+    for step in seen.steps:
+        target = step.target
+        assert target
+        own = manners[target.resource]
+        try:
+            with open_place(target.resource) as place:
+                status = place.stat()
+                if status and stat.S_ISREG(status.st_mode):
+                    tools.progress.expect(bytes=status.st_size)
+                manner = own.before if own.after["type"] == "absent" else own.after
+                now = look_closely(
+                    place, manner, ReadScope(tools.blobs, progress=tools.progress), status
+                ).state
+        except (OSError, TakebackError):
+            return []
+        # A file that was too young when it was seen had no ctime to go by.
+        if {**now, "ctime": 0} != {**target.before, "ctime": 0}:
+            return []
+        found.append(step._replace(target=target._replace(before=now)))
+    return found
 
 
 def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: ReadScope) -> list[FileStep]:

@@ -88,7 +88,7 @@ def clear(place: str) -> int:
 
 
 def _is_wanted(path: str) -> bool:
-    """Whether it holds, or soon will, what `command_drop.rescue` saves."""
+    """Whether it holds, or soon will, what `drop.rescue` saves."""
     if is_busy(path):
         return True
     if not path.endswith(f".{myself().boot}") or not os.path.isdir(os.path.join(path, LAYER)):

@@ -27,7 +27,7 @@ from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_a
 from takeback.storage.bodies import parsed, shortened
 from takeback.storage.leases import refuse_unheld_opening
 from takeback.storage.projects import belong
-from takeback.storage.sqlite.database import Row
+from takeback.storage.sqlite.database import Row, damaged_too
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _LIFE = (
@@ -248,10 +248,10 @@ def refuse_overlap(
 
 def _body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
     """Of a record; empty if it is damaged."""
-    row = connection.execute("SELECT body FROM records WHERE seq = ?", (seq,)).fetchone()
+    rows = damaged_too(connection, "SELECT body FROM records WHERE seq = ?", (seq,))
     try:
-        return parsed(row[0])
-    except (TypeError, ValueError):
+        return parsed(rows[0][0])
+    except (IndexError, TypeError, ValueError):
         return {}
 
 
@@ -313,7 +313,7 @@ def run_key_reused(key: str) -> KeyReused:
 
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
     sql = "SELECT body FROM records WHERE kind = 'signal' AND effect = '' AND run = ? AND seq > ? AND seq < ?"
-    bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
+    bodies = damaged_too(connection, sql, (record.run, read, record.seq))
     return any(parsed(body)["name"] == name for (body,) in bodies)
 
 

@@ -56,7 +56,6 @@ class SqliteDatabase:
                 isolation_level=None,
                 check_same_thread=False,
             )
-            connection.text_factory = _text
             try:
                 self._set_up(connection)
                 self._older = self._older if is_old(connection) else None
@@ -87,14 +86,16 @@ class SqliteDatabase:
             settled = True
         return "?mode=ro&immutable=1" if settled else "" if self._full else "?mode=ro"
 
-    def write(self, durable: bool = True) -> "_Transaction":
+    def write(self, durable: bool = True, alone: bool = False) -> "_Transaction":
         """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Data that
-        can be derived again need not be `durable`: it becomes so with the next durable transaction."""
-        return _Transaction(self, durable)
+        can be derived again need not be `durable`: it becomes so with the next durable transaction. `alone`: at most
+        one statement of the block writes, and nothing is held back, so that statement is the whole transaction."""
+        return _Transaction(self, durable, alone)
 
-    def enter(self, durable: bool) -> tuple[sqlite3.Connection, bool]:
+    def enter(self, durable: bool, alone: bool) -> tuple[sqlite3.Connection, bool]:
         """Also whether a transaction was begun, which has to be left."""
-        self._refuse_after_fork()
+        if os.getpid() != self._process:
+            self._refuse_after_fork()
         if self._depth:
             return self._connection, False
         if self._failed:
@@ -114,7 +115,8 @@ class SqliteDatabase:
         if not durable:
             self._connection.execute("PRAGMA synchronous=NORMAL")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            if not alone:
+                self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
             self._left(durable)
             raise
@@ -122,7 +124,8 @@ class SqliteDatabase:
         return self._connection, True
 
     def commit(self, durable: bool) -> None:
-        self._connection.execute("COMMIT")
+        if self._connection.in_transaction:
+            self._connection.execute("COMMIT")
         self._depth = 0
         if not durable:
             self._left(durable)
@@ -168,11 +171,17 @@ class SqliteDatabase:
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
         with self.lock:
-            self._refuse_after_fork()
+            if os.getpid() != self._process:
+                self._refuse_after_fork()
             try:
                 if self._file and self._file.execute("PRAGMA data_version").fetchone()[0] != self._seen:
                     self._leave_copy()
-                return self._connection.execute(sql, values).fetchall()
+                try:
+                    return self._connection.execute(sql, values).fetchall()
+                except sqlite3.OperationalError as error:
+                    if "decode" not in str(error):
+                        raise
+                return damaged_too(self._connection, sql, values)
             except sqlite3.Error as error:
                 if self._was_upgraded():
                     return self.read(sql, values)
@@ -206,7 +215,6 @@ class SqliteDatabase:
         """Read an unwritable store from a copy in memory, until it is written again, by us or another process."""
         with self.lock, self._translated():
             copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            copy.text_factory = _text
             self._connection.backup(copy)
             if self._older:
                 self._older.rewrite(copy)
@@ -360,22 +368,34 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
+def damaged_too(
+    connection: sqlite3.Connection, sql: str, values: Sequence[Any] | dict[str, Any] = ()
+) -> list[Row]:
+    """Rows with text that may be damaged. Elsewhere that is an error, which saves a call for each text."""
+    usual, connection.text_factory = connection.text_factory, _text
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.text_factory = usual
+
+
 class _Transaction:
     """One block. A class, because a generator as context manager takes as long again as SQLite does to begin."""
 
-    __slots__ = ("_database", "_durable", "_outermost")
+    __slots__ = ("_alone", "_database", "_durable", "_outermost")
 
-    def __init__(self, database: SqliteDatabase, durable: bool) -> None:
+    def __init__(self, database: SqliteDatabase, durable: bool, alone: bool) -> None:
         self._database = database
         self._durable = durable
+        self._alone = alone
         self._outermost = False
 
     def __enter__(self) -> sqlite3.Connection:
         database = self._database
         database.lock.acquire()
         try:
-            connection, self._outermost = database.enter(self._durable)
-            if self._outermost and self._durable:
+            connection, self._outermost = database.enter(self._durable, self._alone)
+            if self._outermost and self._durable and not self._alone:
                 for flush in database.before_commit:
                     flush(connection)
             return connection
@@ -396,6 +416,8 @@ class _Transaction:
                     database.withdraw(failed)
                     raise
                 database.roll_back(self._durable)
+                if self._alone:
+                    database.withdraw(error)
             if isinstance(error, sqlite3.Error):
                 raise database.told(error) from error
         except sqlite3.Error as failed:

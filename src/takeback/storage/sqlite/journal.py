@@ -61,7 +61,9 @@ def select_effects(
     if beyond:
         where.append("e.seq < ?" if query.newest else "e.seq > ?")
         values.append(beyond)
-    return "SELECT" + _COLUMNS + _where(where) + _in_order(query), values
+    order = "e.seq DESC" if query.newest else "e.seq"
+    limit = f" LIMIT {query.limit}" if query.limit else ""
+    return f"SELECT{_COLUMNS}{_where(where)} ORDER BY {order}{limit}", values
 
 
 def count_effects(query: Query, in_flight: str = IN_FLIGHT_EFFECTS) -> tuple[str, list[Any]]:
@@ -78,16 +80,13 @@ def _where(conditions: list[str]) -> str:
 def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
-
-    def narrow(sql: str, *given: Any) -> None:
-        where.append(sql)
-        values.extend(given)
-
     if query.ids:
-        narrow(f"e.id IN ({_marks(query.ids)})", *query.ids)
+        where.append(f"e.id IN ({_marks(query.ids)})")
+        values += query.ids
     if query.undoing:
         # Spelled out, so that the partial index of undos applies.
-        narrow(f"e.undoes <> '' AND e.undoes IN ({_marks(query.undoing)})", *query.undoing)
+        where.append(f"e.undoes <> '' AND e.undoes IN ({_marks(query.undoing)})")
+        values += query.undoing
     for sql, value in (
         ("e.run = (SELECT number FROM runs WHERE id = ?)", query.run),
         ("r.agent = ?", query.agent),
@@ -102,15 +101,18 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
         ),
     ):
         if value:
-            narrow(sql, *[value] * sql.count("?"))
+            where.append(sql)
+            values += [value] * sql.count("?")
     if query.scope:
         sql, given = _belonging(query.scope, query)
-        narrow(sql, *given)
+        where.append(sql)
+        values += given
     if query.states:
-        narrow(_in_states(query.states, in_flight))
+        where.append(_in_states(query.states, in_flight))
     if query.resource:
         sql, given = _overlapping(query.resource)
-        narrow(f"e.seq IN ({sql})", *given)
+        where.append(f"e.seq IN ({sql})")
+        values += given
     for sql, asked in (
         ("e.undoes <> ''", query.undos),
         ("e.undoes = ''", query.made),
@@ -119,7 +121,7 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
         ("e.forgotten = 0", query.remembered),
     ):
         if asked:
-            narrow(sql)
+            where.append(sql)
     return where, values
 
 
@@ -142,11 +144,6 @@ def _in_states(states: tuple[State, ...], in_flight: str) -> str:
         rare = "effect <> '' AND kind NOT IN ('intent', 'done') AND kind = 'drop'"
         return f"{sql} AND e.id IN (SELECT effect FROM records WHERE {rare})"
     return f"{sql} AND {in_flight}" if set(states).issubset(OPEN_STATES) else sql
-
-
-def _in_order(query: Query) -> str:
-    order = " ORDER BY e.seq DESC" if query.newest else " ORDER BY e.seq"
-    return f"{order} LIMIT {query.limit}" if query.limit else order
 
 
 def _overlapping(resource: str) -> tuple[str, list[str]]:
@@ -175,6 +172,12 @@ _OF_EFFECT = (
     " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
 )
 _PAGE = 500
+# What is in flight is counted by its index: few at any time, and two writes less for each effect.
+_TALLY = (
+    "SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'"
+    f" UNION ALL SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
+    " UNION ALL SELECT 'records', coalesce(max(seq), 0) FROM records"
+)
 
 
 class SqlJournal:
@@ -281,13 +284,7 @@ class SqlJournal:
 
     def tally(self) -> dict[str, int]:
         self._list()
-        rows = self._tables.read("SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'")
-        counts = {str(name): int(n) for name, n in rows}
-        # What is in flight is counted by its index: few at any time, and two writes less for each effect.
-        in_flight = f"SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
-        counts |= {str(state): int(n) for state, n in self._tables.read(in_flight)}
-        counts["records"] = self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
-        return counts
+        return {str(name): int(n) for name, n in self._tables.read(_TALLY)}
 
     def _list(self) -> None:
         """Called before the tables of effects are read: a journal that postpones listing must list now."""
@@ -309,6 +306,12 @@ class SqliteJournal(SqlJournal):
 
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
         refuse_unheld(lease, drafts)
+        alone = len(drafts) == 1 and self._unlisted.may_be_plain(lease, drafts[0])
+        if alone and not any(holds_back() for holds_back in self._database.pending):
+            with self._database.write(alone=True) as connection:
+                record = self._unlisted.append_plain(connection, lease, drafts[0], self._now())
+            if record:
+                return (record,)
         with self._database.write() as connection:
             at = self._now()
             return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)

@@ -9,7 +9,7 @@ tables would say and lists many at once. Whoever else wants to append or to read
 import sqlite3
 from typing import NamedTuple
 
-from takeback.errors import TakebackError
+from takeback.errors import Blocked, StoreBusy, TakebackError
 from takeback.model.effect import State
 from takeback.model.lifecycle import BIRTHS, Life, touched
 from takeback.model.record import GENESIS, Draft, Kind, Record
@@ -32,9 +32,9 @@ from takeback.storage.sqlite.append import (
     stand_of,
     to_life,
 )
-from takeback.storage.sqlite.database import Row
+from takeback.storage.sqlite.database import Row, damaged_too
 
-MOST = 64  # records; a reader that finds that many unlisted hardly notices
+MOST = 256  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
 LISTED = "SELECT n FROM tally WHERE name = 'listed'"
 HEAD = f"SELECT (SELECT coalesce(max(seq), 0) FROM records), ({LISTED})"
@@ -94,11 +94,16 @@ class Unlisted:
     def has_key(self, key: str) -> bool:
         return key in self._keys
 
+    def may_be_plain(self, lease: Lease | None, draft: Draft) -> bool:
+        plain = lease is not None and draft.kind in _PLAIN and not draft.body.get("undoes")
+        return plain and 0 <= self._seq < self._listed + MOST
+
     def append(self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
-        if lease and draft.kind in _PLAIN and not draft.body.get("undoes"):
-            record = self._append_plain(connection, lease, draft, at)
-            if record:
-                return record
+        if self._seq - self._listed >= MOST:
+            self.list_all(connection)
+        record = self.append_plain(connection, lease, draft, at)
+        if record:
+            return record
         self.list_all(connection)
         record = append_one(connection, lease, draft, at)
         self.forget()
@@ -106,37 +111,29 @@ class Unlisted:
         _set_listed(connection, record.seq)
         return record
 
-    def _append_plain(
-        self, connection: sqlite3.Connection, lease: Lease, draft: Draft, at: int
+    def append_plain(
+        self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int
     ) -> Record | None:
-        """None: there is more to it, and the whole way has to be gone."""
-        if self._seq < 0:
-            return None
-        if self._seq - self._listed >= MOST:
-            self.list_all(connection)
+        """By one statement that writes. None: there is more to it, and nothing was appended."""
         kind, run, effect, body = draft
-        life, place = None, None
-        if kind is Kind.INTENT:
-            place = self._place(connection, run)
-            if place is None or place.state is not RunState.OPEN:
-                return None
-            if effect in self._entries or body["key"] in self._keys:
-                return None
-        elif kind is Kind.DONE:
-            life = self._life(connection, effect)
-            if life is None or life.state is not State.INTENDED or life.undoes:
-                return None
+        if not lease or not self.may_be_plain(lease, draft):
+            return None
+        life, place = self._life(connection, draft), self._place(connection, draft)
+        if (kind is Kind.INTENT and place is None) or (kind is Kind.DONE and life is None):
+            return None
         row = row_of(self._seq, self._hash, draft, at)
+        record = Record(row[0], kind, run, effect, at, body, row[6])
         fence = (self._listed, lease.generation)
         if place:
+            if self._overlaps(connection, record):
+                return None
             inserted = connection.execute(_INSERT_BIRTH, (*row, *fence, body["key"]))
         else:
             inserted = connection.execute(_INSERT, (*row, *fence))
         if inserted.rowcount != 1:
             return None
-        record = Record(row[0], kind, run, effect, at, body, row[6])
         if place:
-            self._bear(connection, record, place)
+            self._bear(record, place)
         elif life:
             life = life._replace(state=State.DONE, ended=record.seq)
             entry = self._entries.get(life.id)
@@ -145,12 +142,19 @@ class Unlisted:
         self._seq, self._hash = record.seq, record.hash
         return record
 
-    def _bear(self, connection: sqlite3.Connection, record: Record, place: RunPlace) -> None:
+    def _overlaps(self, connection: sqlite3.Connection, record: Record) -> bool:
+        """Asked before it is inserted: if anyone appends in between, its number is taken."""
         if self._in_flight is None:
             self._in_flight = bool(connection.execute(_ANY_IN_FLIGHT).fetchone()[0])
         if self._in_flight or self._flying:
             held = [(id, entry.life.state.value, entry.resources) for id, entry in self._flying.items()]
-            refuse_overlap(connection, record, held, self._entries.keys() - self._flying.keys())
+            try:
+                refuse_overlap(connection, record, held, self._entries.keys() - self._flying.keys())
+            except (Blocked, StoreBusy):
+                return True
+        return False
+
+    def _bear(self, record: Record, place: RunPlace) -> None:
         seq, body = record.seq, record.body
         life = Life(record.effect, record.run, State.INTENDED, seq, seq)
         nth, key, needs = place.effects + 1, body["key"], tuple(body.get("needs", ()))
@@ -161,21 +165,30 @@ class Unlisted:
         if key:
             self._keys.add(key)
 
-    def _place(self, connection: sqlite3.Connection, run: str) -> RunPlace | None:
+    def _place(self, connection: sqlite3.Connection, draft: Draft) -> RunPlace | None:
+        """Where the next effect of the run goes; None if this one is not a plain next one."""
+        kind, run, effect, body = draft
+        if kind is not Kind.INTENT or effect in self._entries or body["key"] in self._keys:
+            return None
         if run not in self._runs:
             sql = f"SELECT state, number, {EFFECTS_OF_RUN} FROM runs WHERE id = ?"
             row = connection.execute(sql, (run,)).fetchone()
             if row is None:
                 return None
             self._runs[run] = RunPlace(RunState(row[0]), row[1], row[2] or 0)
-        return self._runs[run]
+        place = self._runs[run]
+        return place if place.state is RunState.OPEN else None
 
-    def _life(self, connection: sqlite3.Connection, effect: str) -> Life | None:
-        entry = self._entries.get(effect)
-        if entry:
-            return entry.life
-        row = connection.execute(FIND_LIFE, (effect,)).fetchone()
-        return to_life(row) if row else None
+    def _life(self, connection: sqlite3.Connection, draft: Draft) -> Life | None:
+        """Of an effect that can be done now and that takes nothing back."""
+        if draft.kind is not Kind.DONE:
+            return None
+        if entry := self._entries.get(draft.effect):
+            life = entry.life
+        else:
+            row = connection.execute(FIND_LIFE, (draft.effect,)).fetchone()
+            life = to_life(row) if row else None
+        return life if life and life.state is State.INTENDED and not life.undoes else None
 
     def list_all(self, connection: sqlite3.Connection) -> None:
         """From memory if we know it all, else from the records."""
@@ -187,7 +200,8 @@ class Unlisted:
             row = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._seq,)).fetchone()
             self._hash = row[0] if row else GENESIS
             return
-        self._list_entries(connection)
+        if self._entries:
+            self._list_entries(connection)
         self._entries.clear()
         self._keys.clear()
         self._flying.clear()
@@ -225,7 +239,7 @@ def list_records(connection: sqlite3.Connection) -> None:
     """List the records that others left. Of a record with an unreadable body only the other columns are listed;
     `verify` reports it."""
     sql = f"SELECT {RECORD} FROM records WHERE seq > ({LISTED}) ORDER BY seq"
-    rows = connection.execute(sql).fetchall()
+    rows = damaged_too(connection, sql)
     for row in rows:
         try:
             record = _read(row)

@@ -21,6 +21,7 @@ def _checkpoint_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--state", metavar="FILE", help="the agent's own state, JSON; - for standard input")
     parser.add_argument("--summary", metavar="TEXT", default="", help="what happened so far, to read later")
     parser.add_argument("--agent", metavar="A", help="whose run (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
 
 
 def _checkpoint(asked: Asked) -> int:
@@ -28,6 +29,10 @@ def _checkpoint(asked: Asked) -> int:
     if not options.label.strip():
         raise Misuse("A checkpoint needs a name.", hint="takeback checkpoint before-migrate")
     state = _state(options.state) if options.state else None
+    if options.dry_run:
+        asked.screen.give({"dry_run": True, "label": options.label})
+        asked.screen.say(f"Would name this point '{clean(options.label)}'.")
+        return 0
     with opened(asked) as tb:
         with session(asked, tb) as run:
             same = _of_the_same_name(tb, run.id, options.label)

@@ -1,13 +1,9 @@
 """`deny`: say no to what was proposed."""
 
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING
 
 from takeback.frontends.cli.command import Asked, Command
 from takeback.frontends.cli.commands.approve import decided, deciding_arguments, who_decides
-
-if TYPE_CHECKING:
-    pass
 
 
 def _deny_arguments(parser: ArgumentParser) -> None:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 def _diff_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2; or a run by id or name"
+        "id",
+        nargs="?",
+        default="@",
+        metavar="ID",
+        help="an effect, or a run by id or name; none: the newest effect",
     )
     parser.add_argument("path", nargs="?", metavar="PATH", help="only this path, or this table of a database")
 

@@ -1,7 +1,6 @@
 """`forget`: give up the power to undo."""
 
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING
 
 from takeback.frontends.cli.command import Asked, Command
 from takeback.frontends.cli.output.screen import clean, counted
@@ -13,9 +12,6 @@ from takeback.frontends.cli.session.store import (
     nothing_yet,
 )
 from takeback.model.ids import short
-
-if TYPE_CHECKING:
-    pass
 
 
 def _forget_arguments(parser: ArgumentParser) -> None:

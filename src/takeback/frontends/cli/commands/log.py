@@ -1,7 +1,6 @@
 """`log`: list effects, newest first."""
 
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import TYPE_CHECKING
 
 from takeback.api import Takeback, now
 from takeback.errors import Misuse
@@ -21,10 +20,6 @@ from takeback.frontends.cli.session.project import effects_listed, hint_elsewher
 from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-
-if TYPE_CHECKING:
-    pass
-
 
 _MOST_DEAD = 3
 

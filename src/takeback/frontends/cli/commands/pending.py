@@ -1,7 +1,7 @@
 """`pending`: what waits for an approval."""
 
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.audit.views import effect_json
 from takeback.frontends.cli.command import Asked, Command, Does
@@ -10,9 +10,6 @@ from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothi
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.upkeep import now
-
-if TYPE_CHECKING:
-    pass
 
 
 def _pending_arguments(parser: ArgumentParser) -> None:

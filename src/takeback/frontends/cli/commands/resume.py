@@ -1,7 +1,7 @@
 """`resume`: make a run of a workflow due again."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command
@@ -9,9 +9,6 @@ from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.ids import short
 from takeback.model.run import OnDeath
-
-if TYPE_CHECKING:
-    pass
 
 
 def _resume_arguments(parser: ArgumentParser) -> None:
@@ -23,6 +20,7 @@ def _resume_arguments(parser: ArgumentParser) -> None:
         metavar="C",
         help="undo later effects than this checkpoint, and continue from there",
     )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
 
 
 def _known(tb: Any, options: Namespace) -> None:
@@ -45,6 +43,10 @@ def _resume(asked: Asked) -> int:
                 f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can continue it.",
                 hint="`tb.resume(run)` does that; `takeback undo --to CHECKPOINT` only takes back.",
             )
+        if options.dry_run:
+            give(asked, tb, {"dry_run": True, **run_info_json(info)})
+            asked.screen.say(f"Would make run {short(info.id)} due again.")
+            return 0
         tb.resume(info, from_checkpoint=options.from_checkpoint)
         give(asked, tb, run_info_json(tb.find_run(info.id)))
         where = f" from checkpoint '{clean(options.from_checkpoint)}'" if options.from_checkpoint else ""

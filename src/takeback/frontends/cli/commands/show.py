@@ -38,7 +38,9 @@ _MOST_TARGETS = 20
 
 
 def _show_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2; or a run")
+    parser.add_argument(
+        "id", nargs="?", default="@", metavar="ID", help="an effect or a run; none: the newest effect"
+    )
 
 
 def _show(asked: Asked) -> int:

@@ -2,7 +2,7 @@
 
 import json
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command
@@ -11,9 +11,6 @@ from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import agent_of, give, opened
 from takeback.model.ids import short
 from takeback.model.run import UNFINISHED
-
-if TYPE_CHECKING:
-    pass
 
 
 def _submit_arguments(parser: ArgumentParser) -> None:
@@ -24,6 +21,7 @@ def _submit_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--key", metavar="K", help="submitted once: the same key again is the same run")
     parser.add_argument("--agent", metavar="A", help="who asks for it (else TAKEBACK_AGENT, else cli)")
     parser.add_argument("--name", metavar="NAME", default="", help="of the run (else that of the function)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
 
 
 def _submit(asked: Asked) -> int:
@@ -45,6 +43,10 @@ def _submit(asked: Asked) -> int:
             hint="Write @takeback.workflow over the function.",
         )
     args, kwargs = _given(options.arguments)
+    if options.dry_run:
+        asked.screen.give({"dry_run": True, "workflow": found.name})
+        asked.screen.say(f"Would submit {clean(found.name)}.")
+        return 0
     with opened(asked) as tb:
         info = tb.submit(
             found, *args, key=options.key or "", agent=agent_of(asked), name=options.name, **kwargs

@@ -2,7 +2,6 @@
 
 import time
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING
 
 from takeback.errors import (
     Misuse,
@@ -16,9 +15,6 @@ from takeback.frontends.cli.session.store import (
     opened,
 )
 from takeback.model.settings import MOST_SECONDS, bytes_in_words
-
-if TYPE_CHECKING:
-    pass
 
 
 def _sweep_arguments(parser: ArgumentParser) -> None:
