@@ -179,8 +179,8 @@ class SqliteDatabase:
                 try:
                     return self._connection.execute(sql, values).fetchall()
                 except sqlite3.OperationalError as error:
-                    if "decode" not in str(error):
-                        raise
+                    if hasattr(error, "sqlite_errorcode"):
+                        raise  # SQLite refused it; text that does not decode has no number, Python found it
                 return damaged_too(self._connection, sql, values)
             except sqlite3.Error as error:
                 if self._was_upgraded():
