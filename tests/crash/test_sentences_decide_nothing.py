@@ -21,7 +21,6 @@ FOREIGN = {
     ("adapters/redis/connection.py", "'index' in str(error)"),
     ("adapters/redis/connection.py", "'out of range' in str(error)"),
     ("storage/sqlite/database.py", "'closed' in str(error)"),
-    ("storage/sqlite/database.py", "'decode' not in str(error)"),
 }
 # Fields that hold prose, in records, plans, reports and errors.
 PROSE = {"note", "detail", "why", "hint", "residue", "reason", "says"}
