@@ -137,7 +137,7 @@ def result(opened: OpenStore, run: "str | RunInfo | Run", timeout: float | None 
             return _ended(opened, info)
         if needs_attention(info):
             raise Stuck(
-                f"Run {short(info.id)} cannot go on: {info.note}",
+                f"Run {short(info.id)} cannot continue: {info.note}",
                 hint=f"`takeback show {short(info.id)}` tells what is known.",
             )
         left = pause if until is None else until - time.monotonic()
@@ -256,7 +256,7 @@ def _settle_calls(opened: OpenStore, info: RunInfo, lease: Lease) -> None:
     left = [one for one in left if one.waits_for != PERSON]
     if left:
         functions = ", ".join(named(iter(left)))
-        opened.say(f"Going on with run {short(info.id)} ({info.name}) calls functions of {functions}.")
+        opened.say(f"Continuing run {short(info.id)} ({info.name}) calls functions of {functions}.")
         settle_all(opened.parts, lease, left)
 
 

@@ -88,7 +88,9 @@ class RunCore:
         id = name_of(effect)
         found = next(self.parts.journal.effects(Query(ids=(id,))), None)
         if found is None:
-            raise Misuse(f"There is no effect {id!r}.", hint="`run.effects()` lists those of this run.")
+            raise Misuse(
+                f"There is no effect {id!r}.", hint=f"`takeback log --run {short(self.id)}` lists them."
+            )
         return found
 
     def outlast(self, seconds: float) -> None:

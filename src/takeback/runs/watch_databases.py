@@ -66,7 +66,7 @@ def _entered(core: RunCore, address: str, says: str, tell: Tell) -> tuple[Watche
     adapter = adapter_of(core.parts, database.engine)
     if not isinstance(adapter, Programs) or not isinstance(adapter, Databases):
         raise NoRemedy(
-            f"What a program does in {database.engine} by itself cannot be captured.",
+            f"Changes of a program in {database.engine} by itself cannot be captured.",
             hint="Let it go through run.sql(…).",
         )
     session = adapter.connect(database)

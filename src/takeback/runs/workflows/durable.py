@@ -45,7 +45,7 @@ _UNITS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
 def remember(core: RunCore, name: str, fn: Callable[[], Any]) -> Any:
-    _refuse_nameless(name, "What is remembered")
+    _refuse_nameless(name, "The remembered value")
     if not callable(fn):
         raise Misuse(f"{fn!r} cannot be asked.", hint='For example run.remember("plan", lambda: ask(…)).')
 
@@ -110,7 +110,7 @@ def wait(core: RunCore, event: str, timeout: float | None) -> Any:
     lasts = None if timeout is None else round(timeout * 1_000_000)
     signal = _wait_here(core, event, lasts) if core.replay is None else _wait(core, core.replay, event, lasts)
     if signal is None:
-        raise TimeoutError(f"Nobody sent {event!r} in time.")
+        raise TimeoutError(f"No one sent {event!r} in time.")
     return json.loads(signal.data)
 
 

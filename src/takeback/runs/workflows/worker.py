@@ -73,7 +73,7 @@ def work_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) -> N
     # Whatever it is, the next worker must not meet it again at once, and a person must hear of it.
     except Exception as error:  # noqa: BLE001
         words = str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
-        shift.tell(f"Run {short(core.id)} cannot go on: {words}")
+        shift.tell(f"Run {short(core.id)} cannot continue: {words}")
         _put_aside(shift, core, error, words)
     finally:
         let_go(core)
@@ -82,7 +82,7 @@ def work_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) -> N
 def _put_aside(shift: Shift, core: RunCore, error: Exception, words: str) -> None:
     due = shift.now() + _LONGEST * 1_000_000 if isinstance(error, Unavailable) else NEVER
     try:
-        suspend_workflow(core, Leaving(f"cannot go on: {words[:_MOST_WORDS]}", due))
+        suspend_workflow(core, Leaving(f"cannot continue: {words[:_MOST_WORDS]}", due))
     except TakebackError:
         # The store itself is in trouble. It is not asked again at once, neither by us nor, while we have the lease, by
         # others; what is recorded stays true.
@@ -119,7 +119,7 @@ def _settle(shift: Shift, core: RunCore, history: History) -> bool:
     """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
     if functions := named(iter(open_in(shift.parts, core.id))):
         shift.tell(
-            f"Going on with run {short(core.id)} ({core.name}) calls functions of {', '.join(functions)}."
+            f"Continuing run {short(core.id)} ({core.name}) calls functions of {', '.join(functions)}."
         )
     found = settle_open(shift.parts, core.lease)
     for one in found:
@@ -153,7 +153,7 @@ def _parked(effect: Effect) -> Leaving:
 def _later(shift: Shift, history: History, error: TakebackError) -> Leaving:
     again = history.again + 1
     wait = min(2 ** min(again - 1, 20), _LONGEST)
-    return Leaving(f"could not go on: {error}", shift.now() + wait * 1_000_000, again=again)
+    return Leaving(f"could not continue: {error}", shift.now() + wait * 1_000_000, again=again)
 
 
 def _doubted(shift: Shift, history: History, error: InDoubt) -> Leaving:
@@ -225,7 +225,7 @@ def _fail(shift: Shift, core: RunCore, workflow: Workflow, failing: dict[str, An
     if close_rolled_back(shift.parts, core.lease, result, RunState.UNDONE.value, told):
         return
     _refuse_stuck(shift, core)
-    raise Unavailable("What it did could not all be taken back yet.")
+    raise Unavailable("Not all of its effects could be undone yet.")
 
 
 POLL = 0.25  # seconds: a dead worker's run is taken over within two
