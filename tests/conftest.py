@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from takeback import testing
 from tests.able import HAS_NO, need, place_for_tests
 from tests.forks import Forks
 from tests.ready import Ready
@@ -114,6 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Forks(), "forks")
     config.pluginmanager.register(Ready(), "ready")
     config.pluginmanager.register(fixtures, "servers")
+    config.pluginmanager.register(testing, "laws that do not apply")
 
 
 class Counts:

@@ -124,7 +124,7 @@ def _small(bench: Bench, by_hand: Any, wishes: Wishes) -> Line:
 def _undo(bench: Bench, rows: int, event: str) -> Line:
     bench.plain(["DELETE FROM captured", *([] if event == "INSERT" else [_FILL.format("captured", rows)])])
     desk = Desk(bench.adapter())
-    effect = desk.do(bench.script([_STATEMENTS[event].format("captured", rows)]))
+    effect = bench.do(_STATEMENTS[event].format("captured", rows))
     start = time.perf_counter()
     desk.undo(effect)
     return Line(f"undo {event} of {rows:,} rows", time.perf_counter() - start, "s", "", 0.0, None)
@@ -133,8 +133,8 @@ def _undo(bench: Bench, rows: int, event: str) -> Line:
 def _one_among_many(bench: Bench, rows: int) -> Line:
     bench.plain(["DELETE FROM captured", _FILL.format("captured", rows)])
     desk = Desk(bench.adapter())
-    effect = desk.do(bench.script(["UPDATE captured SET number = -1 WHERE id = 77"]))
-    desk.do(bench.script(["UPDATE captured SET number = number + 1 WHERE id <> 77"]))
+    effect = bench.do("UPDATE captured SET number = -1 WHERE id = 77")
+    bench.do("UPDATE captured SET number = number + 1 WHERE id <> 77")
     start = time.perf_counter()
     assert not bench.adapter().standing_on(effect)
     desk.undo(effect)
@@ -143,7 +143,7 @@ def _one_among_many(bench: Bench, rows: int) -> Line:
 
 def _dropped_column(bench: Bench, rows: int) -> Line:
     desk = Desk(bench.adapter())
-    effect = desk.do(bench.script(["ALTER TABLE captured DROP COLUMN text"]))
+    effect = bench.do("ALTER TABLE captured DROP COLUMN text")
     start = time.perf_counter()
     desk.undo(effect)
     return Line(f"undo of a dropped column of {rows:,} rows", time.perf_counter() - start, "s", "", 0.0, None)

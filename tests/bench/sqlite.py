@@ -60,7 +60,8 @@ def _small(wishes: Wishes, mode: str) -> Line:
     plain.execute("PRAGMA synchronous = FULL")
     room = ChildServer(lambda: True)
     room.open(_file(wishes, f"captured-{mode}", 10_000, mode))
-    room.script("first", [("UPDATE t SET b = 0 WHERE id = 1", ())])
+    room.begin_with("first", 0, "UPDATE t SET b = 0 WHERE id = 1", (), False)
+    assert room.commit()
     numbers = iter(range(10**9))
     times = 5 if wishes.quick else 100
 
@@ -113,11 +114,16 @@ def _whole_effect(wishes: Wishes) -> Line:
     return Line(what, taken["captured"], "s", "without takeback", taken["without"], None, "cost")
 
 
+def _do(desk: SqliteDesk, effect: str, statement: str) -> None:
+    desk.ask("begin_with", effect, 0, statement, (), False)
+    assert desk.ask("commit")
+
+
 def _undo(wishes: Wishes, rows: int, what: str, statement: str) -> Line:
     desk = SqliteDesk(_file(wishes, f"undo-{what}", rows))
     taken: list[float] = []
     for number in range(3):
-        desk.ask("script", f"op-{number}", [(statement, ())])
+        _do(desk, f"op-{number}", statement)
         start = time.perf_counter()
         desk.ask("undo", f"op-{number}", f"undo-{number}", "refuse", False)
         taken.append(time.perf_counter() - start)
@@ -129,8 +135,8 @@ def _undo(wishes: Wishes, rows: int, what: str, statement: str) -> Line:
 
 def _one_among_many(wishes: Wishes, rows: int) -> Line:
     desk = SqliteDesk(_file(wishes, "one", rows))
-    desk.ask("script", "one", [("UPDATE t SET b = -1 WHERE id = 77", ())])
-    desk.ask("script", "many", [("UPDATE t SET b = b + 1 WHERE id <> 77", ())])
+    _do(desk, "one", "UPDATE t SET b = -1 WHERE id = 77")
+    _do(desk, "many", "UPDATE t SET b = b + 1 WHERE id <> 77")
     start = time.perf_counter()
     assert desk.ask("standing_on", "one") == []
     desk.ask("undo", "one", "back", "refuse", False)
@@ -141,7 +147,7 @@ def _one_among_many(wishes: Wishes, rows: int) -> Line:
 
 def _large(wishes: Wishes, rows: int) -> Iterator[Line]:
     desk = SqliteDesk(_file(wishes, "large", rows))
-    desk.ask("script", "large", [(_EFFECTS["UPDATE"], ())])
+    _do(desk, "large", _EFFECTS["UPDATE"])
     done = _peak(desk.pid)
     start = time.perf_counter()
     desk.ask("undo", "large", "back", "refuse", False)

@@ -12,6 +12,8 @@ class Mutant(NamedTuple):
 
 
 BOUNDARIES = "tests/crash/test_every_boundary.py"
+DOORS = "tests/conformance/test_doors_to_databases.py"
+REFUSING = "tests/conformance/test_doors_that_refuse.py"
 KILLED = "tests/calls/test_killed.py"
 SLOW = ("-m", "not long")
 
@@ -405,5 +407,49 @@ MUTANTS = (
         "adapters/call/ask.py",
         (("        if not self.may_be_under_way(effect):\n            return\n", "        return\n"),),
         ("tests/calls/test_paused.py",),
+    ),
+    Mutant(
+        "the intent of a statement is durable before its commit",
+        "engine/transaction.py",
+        (
+            (
+                "        return announced(parts, lease, made, terms)\n",
+                "        return made._replace(state=State.INTENDED)\n",
+            ),
+            (
+                "    return finish(parts, lease, adapter, effect, receipt)\n",
+                "    from takeback.engine.parts import as_draft\n"
+                "    from takeback.model.record import Kind\n\n"
+                "    parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n"
+                "    return finish(parts, lease, adapter, effect, receipt)\n",
+            ),
+        ),
+        (DOORS, "-k", "TestSqlite and before_its_intent and statement"),
+    ),
+    Mutant(
+        "a key is done once, for single statements and transactions too",
+        "runs/sql.py",
+        (("Terms(key or hand.next_key(change),", "Terms(hand.next_key(change),"),),
+        (DOORS, "-k", "TestSqlite and twice and statement"),
+    ),
+    Mutant(
+        "large objects are not written, by a single statement either",
+        "adapters/postgres/session.py",
+        (
+            ('self._begin("begin read only")', 'self._begin("begin")'),
+            ('[Question(_NOTHING_WRITTEN), Question("commit")]', '[Question("commit")]'),
+        ),
+        (REFUSING, "-k", "TestPostgres and refused_and_changes_nothing"),
+    ),
+    Mutant(
+        "a command is run once under its key",
+        "runs/commands/execute.py",
+        (
+            (
+                "        if earlier := _made_before(self._parts, request, key):\n",
+                "        if earlier := None:\n",
+            ),
+        ),
+        ("tests/conformance/test_doors_to_files.py", "-k", "TestPrograms and twice"),
     ),
 )

@@ -11,7 +11,7 @@ from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect
 from takeback.model.effect import State as EffectState
-from takeback.model.plan import OnConflict
+from takeback.model.plan import OnConflict, Standing
 from takeback.testing.adapter_suite import Desk
 from tests.sql.rows import State
 from tests.sql.statements import Dialect, Statement, schema, tables
@@ -104,6 +104,31 @@ class ThroughAdapter:
 
     def undo(self, effect: Effect, policy: str) -> Effect:
         return Desk(self.adapter).undo(effect, OnConflict(policy))
+
+
+def made(
+    adapter: DatabaseAdapter, database: Database, *statements: tuple[str, Any], summary: str = ""
+) -> Effect | None:
+    """As one effect, by a session of its own. None: they changed nothing."""
+    session = adapter.connect(database)
+    try:
+        effect = intended(adapter, session.database, summary or (statements[0][0] if statements else ""))
+        session.begin(effect)
+        try:
+            for text, parameters in statements:
+                session.execute(text, parameters)
+            receipt = session.commit()
+        except BaseException:
+            session.rollback()
+            raise
+    finally:
+        session.close()
+    if receipt is None:
+        adapter.tidy(effect)
+        return None
+    assert adapter.verify(effect).standing is Standing.AFTER
+    adapter.tidy(effect)
+    return effect._replace(state=EffectState.DONE, receipt=receipt)
 
 
 def intended(adapter: DatabaseAdapter, database: Database, summary: str) -> Effect:

@@ -1,6 +1,5 @@
 """A PostgreSQL database, and effects on it; each step by a fresh adapter, as fresh processes would have it."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +10,12 @@ import psycopg
 from takeback.adapters.database import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.postgres.session import PostgresSession
-from takeback.model.change import Change
-from takeback.model.database import Database, resource_of, to_json
+from takeback.model.database import Database
 from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict, TargetOutcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.memory import MemoryBlobs
-from tests.sql.engines import intended
+from tests.sql.engines import intended, made
 
 _SYSTEM = Path("/usr/lib/postgresql/15/bin")
 
@@ -55,18 +53,8 @@ class PgBench:
         return found
 
     def try_to(self, *statements: str, parameters: Any = (), summary: str = "") -> Effect | None:
-        adapter = self.adapter()
-        with self.session() as session:
-            effect = intended(adapter, session.database, summary or (statements[0] if statements else ""))
-            session.begin(effect)
-            try:
-                for statement in statements:
-                    session.execute(statement, parameters)
-            except BaseException:
-                session.rollback()
-                raise
-            receipt = session.commit()
-        return None if receipt is None else effect._replace(state=State.DONE, receipt=receipt)
+        asked = [(statement, parameters) for statement in statements]
+        return made(self.adapter(), self.database, *asked, summary=summary)
 
     @contextmanager
     def program(self, **given: str) -> "Iterator[psycopg.Connection[Any]]":
@@ -80,11 +68,6 @@ class PgBench:
         with psycopg.connect(self.url, autocommit=True, **options) as connection:  # pyright: ignore
             yield connection
         self.effect = effect._replace(state=State.DONE, receipt=adapter.leave(effect) or {})
-
-    def script(self, *statements: str) -> Change:
-        text = json.dumps([[statement, []] for statement in statements]).encode()
-        args = {"database": to_json(self.database), "script": self.blobs.put(text)}
-        return Change("postgres", "script", resource_of(self.database), statements[0][:100], args)
 
     def undo(self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Effect:
         return Desk(self.adapter()).undo(effect, on_conflict)

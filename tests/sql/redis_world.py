@@ -1,19 +1,17 @@
 """A Redis database as a test sees it, and one change of it."""
 
-import json
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import redis
 
 from takeback.adapters.database import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
-from takeback.model.change import Change
-from takeback.model.database import resource_of, to_json
+from takeback.model.effect import Effect
+from tests.memory import MemoryBlobs
 from tests.servers.redis import RedisDatabase
+from tests.sql.engines import made
 from tests.sql.redis_cases import Case, Words
-from tests.sql.shared_blobs import SharedBlobs
 
 
 def picture(client: redis.Redis) -> dict[bytes, Any]:
@@ -55,36 +53,35 @@ def send(client: redis.Redis, commands: tuple[Words, ...]) -> None:
 
 
 class RedisScene:
-    """As the laws want it. The same number of database each time; other tests have others."""
-
-    def __init__(self, database: RedisDatabase, place: Path, case: Case) -> None:
+    def __init__(self, database: RedisDatabase, case: Case) -> None:
         self.case = case
-        self.blobs = SharedBlobs(place / "blobs")
+        self.blobs = MemoryBlobs()
         self._database = database
         self._keyring = Keyring()
         self.found = self._keyring.named(database.url)
-        self.reset()
+        with closing(database.connect()) as client:
+            send(client, case.before)
 
     def adapter(self) -> RedisAdapter:
         return RedisAdapter(self.blobs, self._keyring)
 
-    def change(self) -> Change:
-        script = self.blobs.put(
-            json.dumps([[words[0], list(words[1:])] for words in self.case.commands]).encode()
-        )
-        args = {"database": to_json(self.found), "script": script}
-        return Change("redis", "script", resource_of(self.found), self.case.name, args)
+    def do(self) -> Effect | None:
+        commands = ((str(words[0]), list(words[1:])) for words in self.case.commands)
+        return made(self.adapter(), self.found, *commands, summary=self.case.name)
 
     def world(self) -> dict[bytes, Any]:
         with closing(self._database.connect()) as client:
             for key in client.scan_iter("takeback:*", count=1000):
-                assert key.split(b":")[1] in (b"op", b"ops", b"touched", b"wide", b"count", b"fence"), key
+                assert key.split(b":")[1] in (
+                    b"op",
+                    b"ops",
+                    b"touched",
+                    b"wide",
+                    b"count",
+                    b"fence",
+                    b"id",
+                ), key
             return picture(client)
-
-    def reset(self) -> None:
-        with closing(self._database.connect()) as client:
-            client.flushdb()
-            send(client, self.case.before)
 
     def disturb(self) -> None:
         with closing(self._database.connect()) as client:

@@ -45,7 +45,7 @@ def bench(maria_database):
 
 
 def do(bench, *statements):
-    return Desk(bench.adapter()).do(bench.script(statements))
+    return bench.do(*statements)
 
 
 def undo(bench, effect, on_conflict=OnConflict.REFUSE):

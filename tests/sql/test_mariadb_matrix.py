@@ -1,6 +1,5 @@
 """Every case of the matrix on a real server: there and back is equal, or it is refused and nothing has changed."""
 
-import json
 import re
 from contextlib import closing
 
@@ -9,11 +8,10 @@ import pytest
 from takeback.adapters.database import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.errors import Refused, TakebackError
-from takeback.model.change import Change
-from takeback.model.database import resource_of, to_json
 from takeback.model.plan import Outcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.memory import MemoryBlobs
+from tests.sql.engines import made
 from tests.sql.mariadb_cases import CASES, REFUSED
 from tests.sql.mariadb_definition_cases import DEFINITIONS
 
@@ -32,12 +30,10 @@ class Bench:
             for statement in statements:
                 cursor.execute(statement)
 
-    def script(self, statements):
-        with closing(self.adapter().connect(self.database)) as session:
-            database = session.database
-        script = self.blobs.put(json.dumps([[statement, None] for statement in statements]).encode())
-        args = {"script": script, "database": to_json(database)}
-        return Change("mariadb", "script", resource_of(database), "…", args)
+    def do(self, *statements):
+        effect = made(self.adapter(), self.database, *((statement, None) for statement in statements))
+        assert effect, "nothing was changed"
+        return effect
 
     def world(self):
         """Every table but ours: how it is made, and its rows in every bit that the server shows."""
@@ -90,11 +86,11 @@ def check(case, maria_database):
 
     if case.expect == REFUSED:
         with pytest.raises(TakebackError) as refused:
-            Desk(bench.adapter()).do(bench.script(case.do))
+            bench.do(*case.do)
         assert refused.value.hint
         assert bench.world() == before
         return
-    effect = Desk(bench.adapter()).do(bench.script(case.do))
+    effect = bench.do(*case.do)
     after = bench.world()
     assert after != before
 

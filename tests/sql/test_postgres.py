@@ -250,13 +250,9 @@ def test_two_undos_one_wins(users):
         users.undo(effect)
 
 
-def test_a_script_twice_is_once(users):
-    from takeback.testing.adapter_suite import Desk
-
+def test_what_recovery_takes_back_twice_is_taken_back_once(users):
     adapter = users.adapter()
-    effect = Desk(adapter).intend(users.script("update users set age = age + 1"))
-    adapter.apply(effect)
-    users.adapter().apply(effect)
+    effect = users.do("update users set age = age + 1")
     assert users.rows("select age from users where id = 1") == [(31,)]
     users.adapter().undo(effect)
     users.adapter().undo(effect)

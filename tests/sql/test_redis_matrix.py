@@ -1,20 +1,19 @@
 """Every kind of Redis command: taken back exactly, or refused and nothing changed."""
 
-from pathlib import Path
-
 import pytest
 
 from takeback.errors import Conflict, Refused, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.redis import RedisDatabase
+from tests.sql.engines import intended
 from tests.sql.redis_cases import CASES, EXACT, FAILS, NOTHING, READS, REFUSED
 from tests.sql.redis_world import RedisScene
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case.expect}-{case.name}")
-def scene(request: pytest.FixtureRequest, redis_database: RedisDatabase, tmp_path: Path) -> RedisScene:
-    return RedisScene(redis_database, tmp_path, request.param)
+def scene(request: pytest.FixtureRequest, redis_database: RedisDatabase) -> RedisScene:
+    return RedisScene(redis_database, request.param)
 
 
 @pytest.mark.sampled(8)
@@ -28,7 +27,8 @@ def test_a_command_does_what_the_table_says(scene: RedisScene) -> None:
 
 def _exact(scene: RedisScene) -> None:
     before = scene.world()
-    effect = Desk(scene.adapter()).do(scene.change())
+    effect = scene.do()
+    assert effect
     after = scene.world()
     assert after != before
     taken_back = Desk(scene.adapter()).undo(effect)
@@ -52,7 +52,7 @@ def _exact(scene: RedisScene) -> None:
 def _nothing(scene: RedisScene) -> None:
     session = scene.adapter().connect(scene.found)
     try:
-        session.begin(Desk(scene.adapter()).intend(scene.change()))
+        session.begin(intended(scene.adapter(), scene.found, scene.case.name))
         for words in scene.case.commands:
             session.execute(str(words[0]), list(words[1:]))
         assert session.commit() is None
@@ -62,15 +62,14 @@ def _nothing(scene: RedisScene) -> None:
 
 
 def _fails(scene: RedisScene) -> None:
-    adapter = scene.adapter()
     with pytest.raises(StatementFailed) as error:
-        adapter.apply(Desk(adapter).intend(scene.change()))
+        scene.do()
     assert error.value.hint
 
 
 def _refused(scene: RedisScene) -> None:
     with pytest.raises(Refused) as error:
-        scene.adapter().assess(scene.change())
+        scene.do()
     assert error.value.hint
     (words,) = scene.case.commands
     session = scene.adapter().connect(scene.found)

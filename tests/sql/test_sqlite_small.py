@@ -47,11 +47,13 @@ def test_the_table_of_recent_effects_does_not_grow_for_ever(
     room = ChildServer(lambda: True)
     room.open(str(world.file))
     for number in range(20):
-        room.script(f"op {number}", [(f"UPDATE t SET b = {number + 1000} WHERE id = 1", ())])
+        room.begin_with(f"op {number}", 0, f"UPDATE t SET b = {number + 1000} WHERE id = 1", (), False)
+        assert room.commit()
         if number == 9:  # someone else's log is seen as well
             other = ChildServer(lambda: True)
             other.open(str(world.file))
-            other.script("other", [("UPDATE t SET b = -1 WHERE id = 2", ())])
+            other.begin_with("other", 0, "UPDATE t SET b = -1 WHERE id = 2", (), False)
+            assert other.commit()
             other.close()
     room.undo("op 19", "back", "refuse", False)
     room.close()

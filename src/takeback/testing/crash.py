@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
@@ -13,20 +14,17 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
 
 
-# Die, or fail, at the n-th touch of the world: a process of its own that ends exactly as SIGKILL ends it.
-#
-# Nothing in production code knows of this. The storage protocols and the adapters are wrapped, and so are
-# the system
-# calls that Python makes; the process that was told to die at the n-th of them kills itself there. An
-# exception would
-# not do: `except` and `finally` would run, which they do not when a process is killed.
+# Nothing in production code knows of this. The storage protocols, the adapters and the sessions of databases are
+# wrapped, and so are the system calls that Python makes. The process kills itself at the n-th of them. An exception
+# would not do: `except` and `finally` would run, which they do not when a process is killed.
 
 
-# What counts as a boundary: whatever changes something, and `verify`, whose answer decides what is recorded.
+# What counts as a boundary: each call that changes something, and `verify`, whose answer decides what is recorded.
 JOURNAL = ("append",)
 LEASES = ("acquire", "claim", "renew", "release")
 BLOBS = ("put", "sync", "sweep")
-ADAPTER = ("stage", "capture", "apply", "verify", "undo", "tidy")
+ADAPTER = ("stage", "capture", "apply", "verify", "undo", "tidy", "enter", "leave", "found", "recall")
+SESSION = ("begin", "execute", "commit", "rollback", "review", "hold", "keep", "drop")
 SYSTEM_CALLS = (
     "open", "write", "pwrite", "fsync", "fdatasync", "rename", "replace", "link", "symlink", "unlink", "remove",
     "rmdir", "mkdir", "mkfifo", "mknod", "chmod", "fchmod", "chown", "fchown", "utime", "setxattr", "removexattr",
@@ -64,8 +62,16 @@ class Wrapped:
         self._boundaries = boundaries
         self._label = label
 
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """What it can do is asked with `isinstance`."""
+        inner: Any = self._inner
+        return inner.__class__
+
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
+        if name == "connect" and self._names is ADAPTER:
+            return partial(self._connected, value)
         if name not in self._names:
             return value
 
@@ -76,6 +82,9 @@ class Wrapped:
             return result
 
         return call
+
+    def _connected(self, connect: Callable[[Any], Any], database: Any) -> "Wrapped":
+        return Wrapped(connect(database), SESSION, self._boundaries, f"{self._label} session")
 
 
 class WrappedAdapters(Mapping[str, Adapter]):
@@ -91,6 +100,10 @@ class WrappedAdapters(Mapping[str, Adapter]):
 
     def __len__(self) -> int:
         return len(self._inner)
+
+    def close(self) -> None:
+        if close := getattr(self._inner, "close", None):
+            close()
 
 
 def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":

@@ -1,10 +1,8 @@
 """A MariaDB or MySQL database: its own triggers log what is changed, and a marker in the same transaction tells."""
 
-import base64
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from takeback.adapters.database import (
     USUAL,
@@ -25,7 +23,6 @@ from takeback.adapters.mariadb.registry import (
     identity_of,
     op_number,
     read,
-    refuse_reaching,
     refuse_unprotected,
 )
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
@@ -51,7 +48,7 @@ from takeback.storage.protocols import Blobs
 
 _WHY = "the database logs every row before and after, in the transaction that changes it"
 _TRIES = 5
-STATEMENTS, SCRIPT, PROGRAM = "sql", "script", "program"
+PROGRAM = "program"
 _Found = TypeVar("_Found")
 
 
@@ -104,15 +101,9 @@ class MariaAdapter:
             database = _database(_needed(of))
             outcomes = self._outcomes(database, _policy(change), _needed(of))
             return Assessment((resource_of(database),), offers, outcomes=outcomes)
-        if change.kind in (SCRIPT, PROGRAM):
+        if change.kind == PROGRAM:
             with self._wire(from_json(change.args["database"])) as wire:
-                registry = read(wire)
-                refuse_unprotected(registry)
-                refuse_reaching(wire, registry, [statement for statement, _ in self._script(change)])
-        elif change.kind != STATEMENTS:
-            raise Misuse(
-                f"A database knows no change of kind {change.kind!r}.", hint='It is "sql" or "script".'
-            )
+                refuse_unprotected(read(wire))
         return Assessment((change.resource,), offers)
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
@@ -120,14 +111,12 @@ class MariaAdapter:
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
         database = _database(effect)
-        script = effect.change.args.get("script")
         return Remedy(
             self.name,
             self.version,
             offer.strategy,
             (Target(target_of(database, effect.id), {"there": False}, {"there": True}),),
             payload={"database": to_json(database)},
-            blobs=(script,) if script else (),
         )
 
     def apply(self, effect: Effect) -> Receipt:
@@ -137,12 +126,9 @@ class MariaAdapter:
             return Receipt(self._retried(_database(effect), lambda wire: _take_back(wire, effect)))
         if effect.phase.reviewed is not None:
             return Receipt(self._keep(effect))
-        if effect.change.kind != SCRIPT:
-            raise Misuse(
-                "What this effect changed came from a session that has ended.",
-                hint="It cannot be made again.",
-            )
-        return Receipt(self._run_script(effect))
+        raise Misuse(
+            "What this effect changed came from a session that has ended.", hint="It cannot be made again."
+        )
 
     def verify(self, effect: Effect) -> Sighting:
         """The marker alone tells. Whoever may still be making it is ended first: nothing can come after the answer."""
@@ -276,17 +262,6 @@ class MariaAdapter:
             return taking.refused
         return (TargetOutcome(own, Outcome.ALREADY, "every row is as it was before"),)
 
-    def _made_before(self, effect: Effect) -> dict[str, Any] | None:
-        """Its receipt. Whoever died in the middle may have left the tables in the middle too."""
-        with self._wire(_database(effect)) as wire:
-            if not identity_of(wire):
-                return None
-            markers.hold_alone(wire, effect.id)
-            change.settle(wire, effect.id)
-            found = markers.receipt_of(wire, effect.id) if op_number(wire, effect.id) else None
-            markers.let_go(wire, effect.id)
-            return found
-
     def _keep(self, effect: Effect) -> dict[str, Any]:
         with self._wire(_database(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
@@ -325,19 +300,6 @@ class MariaAdapter:
             back, force = change.inverse(plan, effect.id), _policy(effect.change) is OnConflict.FORCE
             return change.carry_out(wire, effect.id, of.id, back, force)
 
-    def _run_script(self, effect: Effect) -> dict[str, Any]:
-        if (before := self._made_before(effect)) is not None:
-            return before
-        session = self.connect(_database(effect))
-        assert isinstance(session, MariaSession)
-        try:
-            session.begin(effect)
-            for statement, parameters in self._script(effect.change):
-                session.execute(statement, _bound(parameters))
-            return session.commit(empty=True) or {}
-        finally:
-            session.close()
-
     def _holder(self, database: Database) -> Holder:
         with self._wire(database) as wire:
             return markers.holder(wire)
@@ -348,10 +310,6 @@ class MariaAdapter:
             raise busy(holder)
         self._waiting.tell(f"waiting for {holder.words}")
         return limits[1:]
-
-    def _script(self, change: Change) -> list[tuple[str, Any]]:
-        script = change.args.get("script")
-        return json.loads(b"".join(self.blobs.read(script))) if script else []
 
     def _retried(self, database: Database, work: Callable[[Wire], _Found], dry: bool = False) -> _Found:
         """In a transaction of its own; again when it met another. Of one that has to wait it is told soon for whom."""
@@ -395,16 +353,6 @@ def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
     return undo.carry_out(
         wire, read(wire), _database(effect), (found[0], of.id), effect.id, _policy(effect.change), partly
     )
-
-
-def _bound(value: Any) -> Any:
-    """Bytes cannot stand in JSON: they are `{"base64": …}`."""
-    if isinstance(value, list):
-        return [_bound(one) for one in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        found = cast("dict[str, Any]", value)
-        return base64.b64decode(found["base64"]) if set(found) == {"base64"} else found
-    return value
 
 
 def _refuse_taken_back(found: tuple[int, str, str], of: Effect) -> None:

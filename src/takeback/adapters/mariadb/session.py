@@ -235,8 +235,7 @@ class MariaSession:
                 if not cursor.nextset():
                     return found
 
-    def commit(self, empty: bool = False) -> dict[str, Any] | None:
-        """`empty`: also when nothing was changed."""
+    def commit(self) -> dict[str, Any] | None:
         from pymysql import err
 
         wire, effect = self._wire, self._effect
@@ -244,7 +243,7 @@ class MariaSession:
             self._plan = None  # IF EXISTS, IF NOT EXISTS
         if self._plan:
             return self._commit_plan(self._plan)
-        receipt = self._receipt(empty, (f"XA END {markers.xid(effect)}",))
+        receipt = self._receipt((f"XA END {markers.xid(effect)}",))
         if receipt is None:
             return None
         try:
@@ -261,14 +260,14 @@ class MariaSession:
         self._effect, self._op = "", 0
         return receipt
 
-    def _receipt(self, empty: bool = False, then: Sequence[str] = ()) -> dict[str, Any] | None:
+    def _receipt(self, then: Sequence[str] = ()) -> dict[str, Any] | None:
         """Everything was captured, and counted. None: nothing was changed, and it is rolled back."""
         from pymysql import err
 
         wire = self._wire
         try:
             found = self._counted()
-            if (not found or cancels_out(wire, self._registry, self._op, found)) and not empty:
+            if not found or cancels_out(wire, self._registry, self._op, found):
                 self.rollback()
                 return None
             receipt, statements = recording(wire, self._registry, self._op, found, once=len(self._made) == 1)

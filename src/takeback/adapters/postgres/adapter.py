@@ -1,6 +1,5 @@
 """Rows of PostgreSQL: changed by anybody's SQL, captured by the database itself, taken back one effect at a time."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +33,7 @@ from takeback.adapters.postgres.transactions import KEEPER, happened, identity, 
 from takeback.adapters.postgres.undo import as_planned, reverse, take_back
 from takeback.adapters.postgres.unwind import look
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
-from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed, Unavailable
+from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, Unavailable
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
 from takeback.model.effect import Effect, State
@@ -44,8 +43,6 @@ from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connection import Connection
-
-SCRIPT = "script"
 
 
 class PostgresAdapter:
@@ -87,7 +84,6 @@ class PostgresAdapter:
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
         database = database_of(effect)
-        script = effect.change.args.get(SCRIPT)
         target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
         return Remedy(
             self.name,
@@ -95,25 +91,16 @@ class PostgresAdapter:
             Strategy.SNAPSHOT,
             (target,),
             payload={"database": to_json(database)},
-            blobs=(script,) if script else (),
         )
 
     def apply(self, effect: Effect) -> Receipt:
-        database = database_of(effect)
         if effect.change.kind == UNDO:
+            database = database_of(effect)
             with understood(effect.change.summary), self._links.to(database) as connection:
                 return Receipt(take_back(connection, effect))
         if effect.phase.reviewed is not None:
             return self._keep(effect)
-        script = effect.change.args.get(SCRIPT)
-        if not script:
-            raise Misuse("The statements of this effect are not kept, so it cannot be made again.")
-        statements: list[tuple[str, Any]] = json.loads(b"".join(self._blobs.read(script)))
-        session = self.connect(database)
-        try:
-            return Receipt(_run_script(session, effect, statements))
-        finally:
-            session.close()
+        raise Misuse("The statements of this effect are not kept, so it cannot be made again.")
 
     def _keep(self, effect: Effect) -> Receipt:
         """Commit what waits for a person."""
@@ -328,24 +315,3 @@ def refuse_unprotected(connection: "Connection", database: Database) -> None:
             f"{resource_of(database)} was protected by an older takeback, which captures less than this one.",
             hint="Let the owner run `takeback sql protect` again, or make any change; what was captured so far stays.",
         )
-
-
-def _run_script(
-    session: PostgresSession, effect: Effect, statements: list[tuple[str, Any]]
-) -> dict[str, Any]:
-    if session.marked(effect.id):
-        return {}
-    try:
-        session.begin(effect)
-    except StatementFailed:
-        if session.marked(effect.id):
-            return {}  # someone else made it while we waited
-        raise
-    try:
-        for statement, parameters in statements:
-            session.execute(statement, parameters)
-    except BaseException:
-        session.rollback()
-        raise
-    found = session.counted()
-    return session.finish(found)

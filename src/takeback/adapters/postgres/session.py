@@ -148,11 +148,6 @@ class PostgresSession:
             with understood():
                 run(self._connection, how)
 
-    def marked(self, effect: str) -> bool:
-        """Is it there already?"""
-        with understood():
-            return ask(self._connection, "select no from takeback.find(%s)", [effect])[0][0] is not None
-
     def summary(self, statement: str, parameters: Any) -> str:
         return summary(statement)
 
@@ -260,13 +255,16 @@ class PostgresSession:
             )
 
     def commit(self) -> dict[str, Any] | None:
-        found = self.counted()
+        found = self._counted()
         if not found.logs and not self._moves and not self._changed_schema():
             self.rollback()
             return None
-        return self.finish(found)
+        told = self._close_op(found)
+        commit(self._connection)
+        self._op = 0
+        return told
 
-    def counted(self) -> Counted:
+    def _counted(self) -> Counted:
         """Nothing is left of the transaction if not all of it was captured."""
         psycopg = driver()
         try:
@@ -282,12 +280,6 @@ class PostgresSession:
         except BaseException:
             self.rollback()
             raise
-
-    def finish(self, found: Counted) -> dict[str, Any]:
-        told = self._close_op(found)
-        commit(self._connection)
-        self._op = 0
-        return told
 
     def _close_op(self, found: Counted) -> dict[str, Any]:
         psycopg = driver()
@@ -325,7 +317,7 @@ class PostgresSession:
     # -- for a person to decide
 
     def review(self) -> Reviewed:
-        found = self.counted()
+        found = self._counted()
         if not found.logs and not self._moves and not self._changed_schema():
             self.rollback()
             return Reviewed(None)

@@ -1,8 +1,7 @@
 """Keys of Redis and Valkey as effects: images in the store, a mark in the server that tells whether it happened."""
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from takeback.adapters.database import (
     Cover,
@@ -15,7 +14,6 @@ from takeback.adapters.database import (
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import images_of, transact
-from takeback.adapters.redis.commands import judge, request
 from takeback.adapters.redis.connection import Command, RedisLink, good
 from takeback.adapters.redis.dependents import standing_on
 from takeback.adapters.redis.images import IMAGES, anchor, keep, receipt_of, same
@@ -38,7 +36,6 @@ _BARE = (
     "Nothing is installed in a Redis server: what goes through takeback from now on is covered again.",
 )
 DATABASE = "database"
-SCRIPT = "script"
 
 
 class RedisAdapter:
@@ -65,11 +62,6 @@ class RedisAdapter:
             with self._links.to(database) as link:
                 outcomes = RedisUndo(link, self._blobs, database).outcomes(of, on_conflict)
             return Assessment((change.resource,), offers, outcomes=outcomes)
-        if SCRIPT in change.args:
-            with self._links.to(database) as link:
-                refuse_unfit(link)
-                for statement, parameters in self._script(change):
-                    judge(link, request(statement, parameters))
         return Assessment((change.resource,), offers)
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
@@ -77,29 +69,22 @@ class RedisAdapter:
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
         database = database_of(effect)
-        script = effect.change.args.get(SCRIPT)
-        blobs = (anchor(self._blobs, effect.id), *((script,) if script else ()))
         target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
         payload = {DATABASE: to_json(database)}
-        return Remedy(self.name, self.version, Strategy.SNAPSHOT, (target,), payload, blobs)
+        return Remedy(
+            self.name, self.version, Strategy.SNAPSHOT, (target,), payload, (anchor(self._blobs, effect.id),)
+        )
 
     def apply(self, effect: Effect) -> Receipt:
-        database = database_of(effect)
         if effect.of is not None:
+            database = database_of(effect)
             with self._links.to(database) as link:
                 receipt = RedisUndo(link, self._blobs, database).take_back(effect, effect.of)
             if receipt is None:
                 return Receipt()
             self._written.add(effect.id)
             return Receipt(receipt)
-        session = RedisSession(database, self._links, self._blobs, self._written)
-        try:
-            session.begin(effect)
-            for statement, parameters in self._script(effect.change):
-                session.execute(statement, parameters)
-            return Receipt(session.commit(keep_mark=True) or {})
-        finally:
-            session.close()
+        raise Misuse("The commands of this effect are not kept, so it cannot be made again.")
 
     def verify(self, effect: Effect) -> Sighting:
         """The mark decides. Where there is none, nobody who is still on his way can make one any more."""
@@ -200,19 +185,6 @@ class RedisAdapter:
 
     def close(self) -> None:
         self._links.close()
-
-    def _script(self, change: Change) -> list[tuple[str, list[Any]]]:
-        listed: list[tuple[str, list[Any] | None]] = json.loads(
-            b"".join(self._blobs.read(change.args[SCRIPT]))
-        )
-        return [(statement, [_plain(one) for one in parameters or ()]) for statement, parameters in listed]
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no bytes."""
-    import base64
-
-    return base64.b64decode(cast(dict[str, str], value)["base64"]) if isinstance(value, dict) else value
 
 
 def _refuse_named(tables: Sequence[str]) -> None:

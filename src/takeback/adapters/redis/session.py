@@ -155,8 +155,7 @@ class RedisSession:
         self._count += 1
         return Rows()
 
-    def commit(self, keep_mark: bool = False) -> dict[str, Any] | None:
-        """`keep_mark`: also of what changed nothing."""
+    def commit(self) -> dict[str, Any] | None:
         effect, queue = self._effect, self._queue
         assert effect is not None
         self._effect, self._queue = None, []
@@ -190,7 +189,7 @@ class RedisSession:
             assert op is not None
             op, tables = drain(self.link, self._blobs, effect.id, op)
             receipt |= {"tables": tables, IMAGES: [op.before, op.after]}
-        if not receipt["tables"] and not keep_mark:
+        if not receipt["tables"]:
             for reply in self.link.ask(*marks.unmark(effect.id, made.left.no, keys)):
                 good(reply)
             return None

@@ -1,6 +1,5 @@
 """SQLite files: rows and tables are changed and taken back by SQLite itself, in a process of its own."""
 
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from takeback.adapters.sqlite.session import (
     PAGE,
     SqliteDesk,
     SqliteSession,
-    bindings,
     changes,
     path_of,
     resolved,
@@ -76,7 +74,7 @@ def _bears(process: str, effect: str) -> bool:
     )
 
 
-SCRIPT, PROGRAM = "script", "program"
+PROGRAM = "program"
 _THEN = ".then"  # the files of a database as they were
 _ENDS = ("", "-wal", "-shm", "-journal")
 # By kind of a conflict, as `child.conflicts` names it.
@@ -182,8 +180,6 @@ class SqliteAdapter:
             raise ResourceUnreachable(
                 f"{path} cannot be written.", hint="Check the rights of the file and its directory."
             )
-        if change.kind == SCRIPT:
-            self._ask(database, "cover")
         return Assessment((resource_of(database),), offers)
 
     def _assess_undo(self, change: Change, of: Effect, offers: tuple[Offer, ...]) -> Assessment:
@@ -209,11 +205,8 @@ class SqliteAdapter:
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
         database = database_of(effect)
         target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
-        script = effect.change.args.get("script")
-        return Remedy(
-            self.name, self.version, Strategy.SNAPSHOT, (target,), {"database": to_json(database)},
-            (script,) if script else (),
-        )  # fmt: skip
+        payload = {"database": to_json(database)}
+        return Remedy(self.name, self.version, Strategy.SNAPSHOT, (target,), payload)
 
     def apply(self, effect: Effect) -> Receipt:
         database = database_of(effect)
@@ -226,11 +219,7 @@ class SqliteAdapter:
                 raise _placed(error, database) from None
         if effect.phase.reviewed is not None:
             return self._keep(effect)
-        if effect.change.kind != SCRIPT:
-            raise Misuse(
-                "These statements came through a connection that has ended.", hint="Make them again."
-            )
-        return Receipt(self._made(database, "script", effect.id, self._statements(effect)))
+        raise Misuse("These statements came through a connection that has ended.", hint="Make them again.")
 
     def _keep(self, effect: Effect) -> Receipt:
         """What its session holds open is committed. Twice is once."""
@@ -250,10 +239,6 @@ class SqliteAdapter:
             return False
         session.drop(effect.id)
         return True
-
-    def _statements(self, effect: Effect) -> list[Any]:
-        listed = json.loads(b"".join(self._blobs.read(effect.change.args["script"])))
-        return [(statement, bindings(_decoded(parameters))) for statement, parameters in listed]
 
     def verify(self, effect: Effect) -> Sighting:
         database = database_of(effect)
@@ -399,21 +384,6 @@ def _placed(error: Conflict, database: Database) -> Conflict:
     named = (one.partition("\0") for one in error.resources)
     resources = tuple(resource_of(database, table, *([key] if key else [])) for table, _, key in named)
     return Conflict(str(error), hint=error.hint, resources=resources)
-
-
-def _decoded(parameters: Any) -> Any:
-    """Bytes cannot stand in JSON: they are `{"base64": …}`."""
-    if isinstance(parameters, dict):
-        return {name: _decoded_value(value) for name, value in parameters.items()}  # pyright: ignore
-    return [_decoded_value(value) for value in parameters or ()]
-
-
-def _decoded_value(value: Any) -> Any:
-    if isinstance(value, dict) and "base64" in value:
-        import binascii
-
-        return binascii.a2b_base64(value["base64"])  # pyright: ignore[reportUnknownArgumentType]
-    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _missing(path: str) -> Misuse:

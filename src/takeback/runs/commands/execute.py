@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import Drifted, Failed, TakebackError, Unavailable
+from takeback.engine.guards import HOLD
+from takeback.engine.write import recorded
+from takeback.errors import Drifted, Failed, KeyReused, TakebackError, Unavailable
 from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
 from takeback.runs.commands.merge import ADAPTER, Merge, read_changes, read_merge
-from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox
+from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox, outcome_from_effect
 from takeback.runs.commands.pipes import Pipes, TerminalUse
 from takeback.runs.commands.request import (
     CommandRequest,
@@ -27,12 +29,28 @@ from takeback.runs.commands.request import (
 from takeback.runs.commands.scratch import CommandRoom, hidden, room_of, workshop
 from takeback.runs.verbs import Options
 from takeback.storage.owners import id_in, note
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.workflows.replay import Replay
     from takeback.sandbox.protocol import Order, Stack
     from takeback.sandbox.sandbox import Sandbox
+
+
+def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOutcome | None:
+    """A command that changed something, or is held, under this key is not run again. What it printed is lost."""
+    earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
+    if earlier is None:
+        return None
+    if earlier.change.args.get("argv") != told(request.argv):
+        raise KeyReused(
+            f"The key {key!r} was used for another change: {earlier.change.summary}.",
+            hint="Give every command its own key.",
+            effect=earlier.id,
+        )
+    found = recorded(parts, earlier.change, key, HOLD)
+    return found and outcome_from_effect(found)
 
 
 class Commands(ABC):
@@ -108,6 +126,8 @@ class Commands(ABC):
     def _run_command(
         self, request: CommandRequest, capture: bool, stdin: bytes | None, key: str
     ) -> CommandOutcome:
+        if earlier := _made_before(self._parts, request, key):
+            return earlier
         if not capture:
             outcome = self._in_a_layer(request, None, Options(key=key))
             return outcome._replace(text=in_words(outcome))

@@ -7,12 +7,12 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.database import SECONDS, first_words
+from takeback.adapters.database import SECONDS
 from takeback.adapters.sqlite.child import driver, programs, questions, undo
 from takeback.adapters.sqlite.child.driver import Cursor, Patience, Tell, nobody_listens
 from takeback.adapters.sqlite.child.open_file import OpenFile
 from takeback.adapters.sqlite.child.transaction import Recording, told
-from takeback.errors import Misuse, Refused, StoreBusy
+from takeback.errors import Misuse, StoreBusy
 
 
 class ChildServer:
@@ -173,26 +173,6 @@ class ChildServer:
         if self._recording is None:
             raise Misuse("There is no transaction open.")
         return self._recording
-
-    def script(self, id: str, statements: list[tuple[str, Any]]) -> dict[str, Any]:
-        """All of it, or nothing; once."""
-        if (op := questions.op(self.place, id)) is not None:
-            return told(op.about)
-        # What only sets something for the connection, such as whether foreign keys are enforced, must come before.
-        rest = list(statements)
-        while rest and first_words(rest[0][0]) == "PRAGMA" and self.read(*rest[0]) is not None:
-            del rest[0]
-        self.begin(id)
-        try:
-            for statement, parameters in rest:
-                self.execute(statement, parameters, False)
-            receipt = self.commit()
-        except BaseException:
-            self.rollback()
-            raise
-        if receipt is None:
-            raise Refused("The statements change nothing.", hint="There is nothing to take back.")
-        return receipt
 
     # -- what was made
 
