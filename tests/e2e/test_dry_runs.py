@@ -12,8 +12,8 @@ from tests.docs.test_json_page import made as a_call
 from tests.e2e.conftest import CommandLine
 from tests.world import World
 
-# These change something and have no --dry-run: the first two take lines or runs as they come.
-WITHOUT = {"shell", "worker", "sweep"}
+# These change something and have no --dry-run: they take lines or runs as they come.
+WITHOUT = {"shell", "worker"}
 FLOWS = """
 import takeback
 @takeback.workflow
@@ -92,6 +92,7 @@ WOULD = {
     "resume": "resume greeting",
     "recover": "recover",
     "forget": "forget {made}",
+    "sweep": "sweep --grace 0 --baselines",
     "sql protect": "sql protect sqlite:///{world}/d.db",
     "sql unprotect": "sql unprotect sqlite:///{world}/d.db --yes",
     "store make": "store make --store {world}/other",
