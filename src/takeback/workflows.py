@@ -153,7 +153,7 @@ class Workflows(Upkeep):
                 return self._ended(info)
             if needs_attention(info):
                 raise Stuck(
-                    f"Run {short(info.id)} cannot go on: {info.note}",
+                    f"Run {short(info.id)} cannot continue: {info.note}",
                     hint=f"`takeback show {short(info.id)}` tells what is known.",
                 )
             left = pause if until is None else until - time.monotonic()
@@ -270,7 +270,7 @@ class Workflows(Upkeep):
         left = [one for one in left if one.waits_for != PERSON]
         if left:
             functions = ", ".join(named(iter(left)))
-            self._tell(f"Going on with run {short(info.id)} ({info.name}) calls functions of {functions}.")
+            self._tell(f"Continuing run {short(info.id)} ({info.name}) calls functions of {functions}.")
             settle_all(self.parts, lease, left)
 
     def _gone_back(self, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str") -> "Checkpoint":

@@ -259,7 +259,7 @@ def test_force_is_not_offered_where_it_cannot_work(takeback: CommandLine, world:
 
     for said in (removed, moved, forced):
         assert said.code == 3
-        assert "captures what is there now" not in said.err
+        assert "captures the present content" not in said.err
         assert "Make the missing directory again, then undo again." in said.err
         assert f"`takeback undo {earlier}`" in said.err
     assert pasted(takeback, moved) == [f"undo {earlier}"]

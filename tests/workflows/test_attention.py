@@ -23,7 +23,7 @@ def test_a_run_that_diverged_is_loud_in_status_and_show(
     )
 
     said = command.done("status").out
-    assert f"Run {run.id[:8]} needs attention: it cannot go on without a person." in said
+    assert f"Run {run.id[:8]} needs attention: it cannot continue without a person." in said
     assert "takeback resume" in said and "takeback undo --run" in said
     assert command.done("status", "--json").json["attention"] == [run.id]
     said = command.done("show", run.id[:8]).out
@@ -117,9 +117,7 @@ def test_a_worker_tells_of_runs_whose_function_is_gone(bench: Bench, workers: Wo
 
     said = workers.finished()
 
-    assert (
-        "needs attention: 1 run of flows:gone cannot go on, because there is no such workflow" in said.stderr
-    )
+    assert "needs attention: 1 run of flows:gone cannot continue, because the workflow no" in said.stderr
 
 
 def test_an_error_of_ours_sets_the_run_aside_and_not_the_worker(
@@ -138,7 +136,7 @@ def test_an_error_of_ours_sets_the_run_aside_and_not_the_worker(
         bench.work(deploy)
     aside = bench.look(run)
     assert needs_attention(aside)
-    assert aside.note == "cannot go on: KeyError: 'odd'"
+    assert aside.note == "cannot continue: KeyError: 'odd'"
 
     bench.tb.resume(run)
     bench.work(deploy)

@@ -72,7 +72,7 @@ def test_a_command_whose_worker_died_before_its_answer_was_recorded(
     with monkeypatch.context() as patched:
         patched.setattr(outcome, "outcome_to_json", dies)
         bench.work(build)
-    assert bench.look(run).note == "could not go on: the store cannot be written"
+    assert bench.look(run).note == "could not continue: the store cannot be written"
     bench.ahead = 10
     bench.work(build)
 

@@ -196,7 +196,7 @@ def test_a_function_that_asks_for_something_else_is_stopped_and_changes_nothing(
     assert run.state.value == "suspended" and run.due_at == NEVER and needs_attention(run)
     assert f"{step} of run" in run.note and named in run.note and "The function now asks for" in run.note
     assert (bench.text("a"), bench.text("end")) == ("1", None)
-    with pytest.raises(takeback.Stuck, match="cannot go on: Step"):
+    with pytest.raises(takeback.Stuck, match="cannot continue: Step"):
         bench.tb.result(run, 0)
 
     bench.tb.resume(run)  # with the function as it was

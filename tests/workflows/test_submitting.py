@@ -149,7 +149,7 @@ def test_what_is_unavailable_is_no_failure_and_is_tried_again(bench: Bench) -> N
         bench.work(deploy)
         later = bench.look(run)
         assert later.state.value == "suspended"
-        assert later.note == "could not go on: the model does not answer"
+        assert later.note == "could not continue: the model does not answer"
         apart = later.due_at - later.closed_at - bench.ahead * 1_000_000
         assert wait * 900_000 < apart <= wait * 1_000_000
         assert len(tries) == number

@@ -99,7 +99,7 @@ def test_waiting_has_an_end(bench: Bench) -> None:
 
     bench.ahead = 7 * DAY + 60
     bench.work(deploy)
-    assert bench.tb.result(run, 0) == "Nobody sent 'approved' in time."
+    assert bench.tb.result(run, 0) == "No one sent 'approved' in time."
     assert bench.text("a") is None
 
 
@@ -114,7 +114,7 @@ def test_silence_that_nobody_catches_takes_the_run_back(bench: Bench) -> None:
 
     assert bench.look(run).state.value == "undone"
     assert bench.text("a") is None
-    with pytest.raises(takeback.Failed, match="TimeoutError: Nobody sent 'approved' in time"):
+    with pytest.raises(takeback.Failed, match="TimeoutError: No one sent 'approved' in time"):
         bench.tb.result(run, 0)
 
 

@@ -1,4 +1,4 @@
-"""What an adapter of a database can do beyond an `Adapter`, and the keyring that finds its address again."""
+"""The protocol of database adapters beyond `Adapter`, and the keyring that finds addresses again."""
 
 import os
 import re
@@ -90,12 +90,12 @@ SECONDS = 10
 
 
 def _silently(words: str) -> None:
-    """Nobody listens."""
+    """Report to no one."""
 
 
 class Waiting(NamedTuple):
-    """A statement waits as any client does, except for what takeback itself holds for a decision: that has no end by
-    itself. An undo waits for nobody longer than this."""
+    """How long a statement waits for locks of changes that takeback holds for a decision, because these may never end.
+    For others it waits as any client does. An undo never waits longer than this."""
 
     seconds: int = SECONDS  # 0: no limit
     tell: Callable[[str], None] = _silently  # for a person, while it waits
@@ -105,7 +105,7 @@ USUAL = Waiting()
 
 
 class Keyring:
-    """What this process was told, and what the environment says. One for each store that is open."""
+    """Addresses with passwords: those given to this process, and those of the environment. One for each open store."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
@@ -128,8 +128,8 @@ class Keyring:
 
 
 def _among_addresses(database: Database) -> str:
-    """For an effect that another process made, with an address written out: one of the same database, whoever comes in
-    by it, for rows may have to be put back by their owner."""
+    """For an effect of another process with a written-out address: one in TAKEBACK_SQL of the same database, with any
+    user, because undo may need the owner of the rows."""
     for url in os.environ.get("TAKEBACK_SQL", "").split():
         found = Database(engine_of(url), without_password(url))
         if found.engine == database.engine and _place(found) == _place(database):
@@ -171,7 +171,7 @@ GiveUp = Callable[[], None]  # records that ways back go
 
 
 def quiet(sentence: str, hint: str) -> None:
-    """Nobody listens."""
+    """Report to no one."""
 
 
 def nothing_to_give_up() -> None:
@@ -179,7 +179,7 @@ def nothing_to_give_up() -> None:
 
 
 class Rows(NamedTuple):
-    """What a statement answered."""
+    """The answer to a statement."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
     columns: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class Attachment(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """How a database is protected, as `takeback sql doctor` tells it."""
+    """How a database is protected, as `takeback sql doctor` shows it."""
 
     tier: str  # full | owner | guest; "" where an engine knows no tiers
     protected: tuple[str, ...]
@@ -226,7 +226,7 @@ class DatabaseSession(Protocol):
         ...
 
     def summary(self, statement: str, parameters: Any) -> str:
-        """In one line, with nobody's data in it."""
+        """One line without any data of users."""
         ...
 
     def read(self, statement: str, parameters: Any) -> Rows | None:
@@ -258,7 +258,7 @@ OPEN = "open"
 
 
 class Reviewed(NamedTuple):
-    """What a transaction has changed so far, before anybody else sees it."""
+    """The changes of an open transaction, before others see them."""
 
     receipt: (
         dict[str, Any] | None
@@ -286,11 +286,11 @@ class Databases(Protocol):
     """An adapter for databases; it is `Relating` too."""
 
     def connect(self, database: Database) -> DatabaseSession:
-        """`Refused` if what is changed there could not be captured, `ResourceUnreachable` if nobody answers."""
+        """Raises `Refused` if changes could not be captured, `ResourceUnreachable` if the server does not answer."""
         ...
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
-        """What the effect changed, row by row."""
+        """The rows that the effect changed."""
         ...
 
     def cover(self, database: Database) -> Cover: ...
@@ -302,8 +302,8 @@ class Databases(Protocol):
     def unprotect(
         self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
     ) -> Cover:
-        """Remove it. What was logged goes with it only if all of it goes. `give_up` is called at the last moment at
-        which every way back is still there; if it raises, they stay."""
+        """Remove the capture. The log is removed only if all tables are unprotected. `give_up` is called at the last
+        moment at which every way back still exists; if it raises, they stay."""
         ...
 
     def lost_by_unprotect(
@@ -324,12 +324,13 @@ class Attaching(Protocol):
 
 @runtime_checkable
 class Programs(Protocol):
-    """An adapter that can tell what a program with a driver of its own does. It is a `Watcher` too: `found` of an
-    effect of kind "program" is `leave` for whoever comes after a crash."""
+    """An adapter that records what a program with its own driver changes. It is a `Watcher` too: after a crash, `found`
+    of an effect of kind "program" does what `leave` would have done."""
 
     def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
-        """From now on, durably, what the program changes belongs to this effect. The variables that the program must
-        be started with; without them it is not told apart from others. What it is kept from is told while it runs."""
+        """From now on, durably, changes of the program belong to this effect. Returns the variables to start the
+        program with; without them it cannot be distinguished from other programs. `tell` reports, while it runs, what
+        it was kept from."""
         ...
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:

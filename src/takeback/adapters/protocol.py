@@ -1,4 +1,4 @@
-"""What the code for one kind of resource must be able to do."""
+"""The protocol of adapters: the code for one kind of resource."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -10,7 +10,7 @@ from takeback.model.remedy import Offer, Remedy, Target
 
 
 class Traits(NamedTuple):
-    """What an adapter promises; declared, then tested, never sniffed."""
+    """The promises of an adapter; declared, then tested, never sniffed."""
 
     stages: bool = False  # has stage()
     atomic: bool = False  # readers never see a mixture, even of several targets
@@ -70,7 +70,7 @@ class Releasing(Protocol):
     """An adapter that keeps more than blobs for undo, such as an inode with several names."""
 
     def release(self, effect: Effect) -> None:
-        """The power to undo it was given up: let go of what is held for it. Twice is once."""
+        """The effect was forgotten: release what the adapter keeps for its undo. Twice is once."""
         ...
 
 
@@ -78,7 +78,7 @@ class Merging(Protocol):
     """An adapter that can take an edit of a file out from under later ones."""
 
     def whole_files(self, effect: Effect) -> tuple[Target, ...]:
-        """What the effect did to each file as a whole, whatever its targets name."""
+        """The changes of the effect to whole files, even if its targets name parts of them."""
         ...
 
 
@@ -122,8 +122,8 @@ class Watcher(Protocol):
     """An adapter for changes that others make between a beginning and an end."""
 
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
-        """What was changed since the baseline that the proposal names; None if nothing. Without what others are known
-        to have done since. `Unavailable` while those who make the change are still at work."""
+        """The changes since the baseline that the proposal names, without those of other effects; None if there are
+        none. Raises `Unavailable` while the processes that make the change are still running."""
         ...
 
 
@@ -132,8 +132,8 @@ class Rester(Protocol):
     """An adapter whose effects can be left half-way in more than one way."""
 
     def rest(self, effect: Effect) -> None:
-        """Whoever carried it out died, and someone else came between: scratch goes or is given back, and nothing stays
-        half-changed. Then each target is before, after, or someone else's."""
+        """The process that applied it died, and someone else modified a target: remove scratch or put it back, so that
+        nothing stays half-changed. Then each target is before, after, or someone else's."""
         ...
 
 
@@ -177,7 +177,7 @@ class Adapter(Protocol):
         ...
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
-        """Prepare the change where nobody sees it. `named`: under a scratch name beside the target that carries the
+        """Prepare the change where no one sees it. `named`: under a scratch name beside the target that carries the
         effect's id; otherwise nothing is left if the process dies now."""
         ...
 
@@ -199,6 +199,6 @@ class Adapter(Protocol):
         ...
 
     def tidy(self, effect: Effect) -> None:
-        """Remove what is held for this effect and no longer needed; anything that is not ours or not in the store
+        """Remove scratch of this effect that is no longer needed; anything that is not ours or not in the store
         stays."""
         ...

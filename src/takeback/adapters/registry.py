@@ -75,7 +75,7 @@ class Registry(Mapping[str, Adapter]):
         raise KeyError(name)
 
     def close(self) -> None:
-        """Connections that wait for their next use are closed; whoever asks again opens another."""
+        """Close idle connections; the next use opens another."""
         for name in DATABASES:
             if close := getattr(self._loaded.get(name), "close", None):
                 close()

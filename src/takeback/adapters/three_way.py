@@ -315,7 +315,7 @@ def _merged_list(base: list[Any], theirs: list[Any], ours: list[Any], path: tupl
 
 
 def _stay_in_place(base: list[Any], theirs: list[Any], ours: list[Any]) -> bool:
-    """Whether no entry came, went or moved: then its place tells which one it is."""
+    """Whether no entry was added, removed or moved: then its position identifies it."""
     if not len(base) == len(theirs) == len(ours):
         return False
     known = set(base)

@@ -1,4 +1,4 @@
-"""What an effect changed: a unified diff where both sides are text, words for everything else."""
+"""The changes of an effect: a unified diff if both sides are text, else words."""
 
 import os
 import re
@@ -397,7 +397,7 @@ def _bytes(count: int) -> str:
 
 
 def lost_layers(layers: Layers) -> Iterator[Flaw]:
-    """What is wrong, one sentence each."""
+    """The problems, one sentence each."""
     for box in layers.boxes():
         try:
             whole = layers.complete(layers.head(box))

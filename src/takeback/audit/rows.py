@@ -1,4 +1,4 @@
-"""What an effect on a database changed, row by row: as a table for people, as data for programs."""
+"""The rows that an effect on a database changed: as a table for people, as data for programs."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice

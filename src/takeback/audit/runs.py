@@ -85,7 +85,7 @@ class DamageReach(NamedTuple):
 
 
 def reach(store: Store, findings: Sequence[Flaw]) -> DamageReach:
-    """Raises from the `Corrupt` family when that cannot be told: some page of the journal cannot be read."""
+    """Raises an error of the `Corrupt` family if a page of the journal cannot be read."""
     if any(one.unreadable for one in findings):
         raise RecordInvalid("Some page of the journal cannot be read.", hint="Restore it from a backup.")
     digests = {one.blob for one in findings if one.blob}
@@ -133,7 +133,7 @@ class DeadRun(NamedTuple):
 
 
 def dead_runs(store: Store, now: int) -> tuple[DeadRun, ...]:
-    """Found by looking; nothing is settled and nobody asked."""
+    """Found by looking; settles nothing and calls no probe."""
     died = list(_died(store, now))
     killed = {one.run: one.change.summary for one in _killed(store)} if died else {}
     return tuple(_dead(store, info, killed.get(info.id, "")) for info in died)

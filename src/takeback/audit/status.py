@@ -1,4 +1,4 @@
-"""How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
+"""The state of a store in numbers. The cost grows with the number of undos, not of effects."""
 
 import os
 from collections.abc import Iterator
@@ -182,7 +182,7 @@ def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
 
 
 def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
-    """What a process that lives is in the middle of is not in doubt yet."""
+    """An effect that a live process is making is not in doubt."""
     for effect in store.journal.effects(Query(states=(State.INTENDED, State.STUCK))):
         if not traits_of(effect.change).calls:
             continue

@@ -318,7 +318,7 @@ def undone_before(journal: Journal, effect: Effect) -> Refused:
         (of,) = journal.effects(Query(ids=(effect.undoes,)))
         hint = f"`takeback show {name}` tells how it stands."
         if not of.is_undo:
-            hint = f"What it took back stands again. `takeback undo {by}` takes that back again."
+            hint = f"The effect that it undid is in force again. `takeback undo {by}` takes that back again."
     else:
         undos = list(journal.effects(Query(undoing=(effect.id,), states=(State.DONE,), newest=True)))
         if len(undos) > 1:

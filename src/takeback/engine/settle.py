@@ -199,8 +199,8 @@ def way_out(effect: Effect) -> str:
             f"`takeback settle {name} --happened` or `--did-not`."
         )
     return (
-        f"`takeback show {name}` tells what is known; put it right and run `takeback recover`, or "
-        "undo it: merge, skip and force say what becomes of what is someone else's."
+        f"`takeback show {name}` shows why. Fix it and run `takeback recover`, or run `takeback undo` "
+        "with `--merge`, `--skip-conflicts` or `--force`."
     )
 
 

@@ -166,7 +166,7 @@ def _way_out(tried: OnConflict) -> str:
 
 def _way_out_of_rows(tried: OnConflict) -> str:
     if tried is OnConflict.FORCE:
-        return "Nothing was touched. Force does not help here: put right what is named, then undo again."
+        return "Nothing was touched. Force does not help here: fix what is named, then undo again."
     if tried.skips:
         return "Nothing was touched: that is all there is to undo. Force keeps what is in a row now and overwrites it."
     return (

@@ -28,7 +28,7 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     if earlier := recorded(parts, change, terms.key, WATCH):
         raise KeyReused(
             f"The change with key {terms.key!r} was made before: {earlier.change.summary}.",
-            hint="Nothing was changed. What is watched happens again, so it needs a key of its own.",
+            hint="Nothing was changed. A watched change happens again, so it needs its own key.",
             effect=earlier.id,
         )
     parts.refuse_without_room(0)  # what it captures asks for its own

@@ -1,4 +1,4 @@
-"""What someone asks for, as plain data; and as it is prepared for checks to look at."""
+"""A change as plain data, as it was asked for and as it is staged for checks."""
 
 from typing import Any, NamedTuple
 

@@ -55,7 +55,7 @@ def engine_of(url: str) -> str:
 
 
 def _safe_to_show(address: str) -> str:
-    """Of something that is not understood nobody knows where its password is."""
+    """An address that cannot be parsed may have its password anywhere, so little of it is shown."""
     scheme, separator, _ = address.partition("://")
     if separator:
         return f"{scheme}://…" if scheme.isalnum() else "The address"
@@ -104,8 +104,8 @@ def without_password(url: str) -> str:
 
 
 def resource_of(database: Database, *inner: str) -> str:
-    """`postgresql://host:5432/app/public.users/id=42`: nobody's user name and no options, so that two who come in
-    different ways name the same thing."""
+    """`postgresql://host:5432/app/public.users/id=42`: without user name and options, so that every address of a
+    database gives the same URI."""
     scheme, _, rest = database.url.partition("://")
     rest = rest.partition("?")[0]
     authority, slash, path = rest.partition("/")
@@ -118,8 +118,8 @@ def _inner(name: str) -> str:
 
 
 def target_of(database: Database, effect: str) -> str:
-    """What an effect on a database has as its one target. Two effects never have the same: which rows they share
-    the database knows, not the journal."""
+    """The one target of an effect on a database. No two effects have the same, because only the database knows which
+    rows they share."""
     return resource_of(database, f"effect:{effect}")
 
 

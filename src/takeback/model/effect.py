@@ -42,7 +42,7 @@ class DropReason(StrEnum):
 
 
 class Dropped(NamedTuple):
-    """What is recorded of a drop."""
+    """The record of a drop."""
 
     reason: DropReason
     until: int  # microseconds since 1970: until then it can be applied
@@ -124,7 +124,8 @@ class Effect(NamedTuple):
 
     @property
     def order(self) -> int:
-        """When it took hold. What was proposed early and made late came after what was made in between."""
+        """The position at which it took effect: a change proposed early and applied late comes after those applied in
+        between."""
         return self.told or self.seq
 
     @property
@@ -147,7 +148,7 @@ class Effect(NamedTuple):
 
 
 def waits_for_approval(effect: Effect) -> bool:
-    """Not to be made by whoever approves it, but by the run that asked."""
+    """The run that asked applies it, not the person who approves it."""
     return effect.state is State.PROPOSED and effect.phase.gate is not None
 
 
@@ -168,7 +169,7 @@ def moved(state: State | None, event: str, where: str) -> State:
 
 
 def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]:
-    """What a propose or intent record says of an effect; empty fields are left out."""
+    """The body of a propose or intent record; empty fields are left out."""
     change = effect.change
     body: dict[str, Any] = {
         "adapter": change.adapter,

@@ -1,4 +1,4 @@
-"""What a record does to the effects it concerns. Every journal uses this, so that all of them agree."""
+"""How a record changes the effects it concerns. Every journal uses this, so that all of them agree."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -171,9 +171,9 @@ def outlives_its_run(state: State | None) -> bool:
 
 
 def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, proposed: bool = False) -> None:
-    """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's. One
-    that is suspended has not ended: whoever goes on with it settles what it left.
-    What was `proposed` and waits for a person, or was dropped, outlives its run."""
+    """An effect begins in an open run, and a run ends with no effect in flight. A suspended run has not ended: the
+    process that continues it settles its effects. A `proposed` effect that waits for a person, or was dropped, outlives
+    its run."""
     outlives = (
         record.kind is Kind.PROPOSE and waits(record.body.get("args", {})) == PERSON and run is not None
     )
@@ -189,7 +189,7 @@ def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, prop
 
 
 def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effect:
-    """The whole effect, from how it stands and the records that tell of it."""
+    """The whole effect, from its state and its records."""
     effect = from_intent(intent, agent, life.state)
     body = with_fields(outcome.kind, outcome.body) if outcome else {}
     return effect._replace(
@@ -212,12 +212,13 @@ def _dropped(body: dict[str, Any]) -> Dropped:
 
 
 def waits_for_a_person(state: State, body: dict[str, Any]) -> bool:
-    """It is in nobody's way until someone decides."""
+    """It blocks no other effect until someone decides."""
     return state is State.PROPOSED and waits(body.get("args", {})) == PERSON
 
 
 def stands_aside(state: State, body: dict[str, Any]) -> bool:
-    """Proposed, and not being made now: others may change the same things meanwhile, and conflicts are found then."""
+    """Proposed, and not being applied now: others may change the same targets in between, and conflicts are found when
+    it is applied."""
     return state is State.PROPOSED and bool(waits(body.get("args", {})))
 
 

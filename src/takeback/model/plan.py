@@ -1,4 +1,4 @@
-"""What an undo would do, and what it did: where the world stands, in which order, what is in the way."""
+"""The plan and the result of an undo: the state of each target, the order, the conflicts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -279,8 +279,8 @@ def in_turn(effects: Iterable[Effect]) -> list[Effect]:
 
 
 def only_forced(target: Target) -> bool:
-    """A file that was captured before the effect and could not be captured after it: its old content can come back,
-    but nothing tells whether what is there now is what the effect left."""
+    """A file that was captured before the effect and could not be captured after it: its old content can come back, but
+    takeback cannot check whether the present content is what the effect left."""
     return "excluded" in target.after and "excluded" not in target.before and "digest" in target.before
 
 

@@ -1,4 +1,4 @@
-"""How far long work is. Who works counts, a front end draws; nobody else asks."""
+"""The progress of long work: the worker counts, a front end draws."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -49,7 +49,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=
 
 
 def _pieces() -> Callable[[Any, int], Iterable[str]]:
-    """What `_ENCODER` would make for each value anew: half of the time that a short one takes."""
+    """The pieces that `_ENCODER` would compute again for each value: half of the time of a short one."""
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # an interpreter without it
         return lambda value, _: (_ENCODER.encode(value),)
@@ -106,7 +106,7 @@ def canonical(value: Any) -> bytes:
     """RFC 8785 for the JSON we write: text, whole numbers, booleans, null, lists, and objects with ASCII keys.
 
     A test holds it against the reference implementation. Numbers with a fraction are refused, because their text
-    differs between writers; whoever needs them stores them inside a string.
+    differs between writers; store such a number inside a string.
     """
     text = "".join(_PIECES(value, 0))
     if _MAYBE_FRACTION(text):

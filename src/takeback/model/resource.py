@@ -1,4 +1,4 @@
-"""What is touched, as a URI with percent-encoded bytes; what overlaps; and the projects it belongs to."""
+"""Resources as URIs with percent-encoded bytes; which overlap; and the projects they belong to."""
 
 import os
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 def home() -> str:
-    """Empty if nobody knows: in containers often neither HOME nor an account is there. An empty HOME names nothing."""
+    """Empty if unknown: containers often have neither HOME nor an account. An empty HOME names nothing."""
     if given := os.environ.get("HOME"):
         return given
     import pwd
@@ -157,7 +157,7 @@ MARKERS = (".git", ".jj", ".hg", ".takeback")
 
 
 class Project(NamedTuple):
-    """What a journal knows of a directory; every field but the first can only become true."""
+    """The facts that a journal knows about a directory; every field but the first can only become true."""
 
     root: str
     marked: bool = False  # it held a marker when something was recorded

@@ -98,7 +98,7 @@ def run_state_after(state: RunState | None, kind: Kind, outcome: str, where: str
 
 
 class Owner(NamedTuple):
-    """A process, named so that another one can tell whether it still lives."""
+    """A process, named so that another one can check whether it still lives."""
 
     boot: str  # kernel boot id
     space: str  # pid namespace

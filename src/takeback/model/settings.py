@@ -1,4 +1,4 @@
-"""What can be set, with what holds when nothing is said (`settings.json` in the store); sizes in words."""
+"""The settings (`settings.json` in the store) with their defaults; sizes in words."""
 
 from typing import Any, NamedTuple
 

@@ -1,7 +1,7 @@
 """Checks: what may be asked of a change before it is made, and after.
 
-A check looks at what is staged and says nothing (yes) or a sentence (no). `before` checks run while nobody can
-see the change yet, so a no costs nothing; `after` checks run on the changed world, and a no takes it back.
+A check looks at what is staged and says nothing (yes) or a sentence (no). `before` checks run while no one can see the
+change yet, so a no costs nothing; `after` checks run on the changed world, and a no undoes it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What patterns tell of a text: a secret in clear, never repeated; two requests that mean the same."""
+"""Patterns in texts: a secret in clear, which is never repeated; two requests that mean the same."""
 
 import math
 import os

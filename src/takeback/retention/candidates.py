@@ -45,7 +45,8 @@ def decide(
 
 
 def accepted_at(one: Weighed, settings: Settings) -> int:
-    """When its time began; 0: nobody has accepted it. What was typed on the command line counts as accepted in time."""
+    """When its retention time began; 0 if it is not accepted. What was typed on the command line counts as accepted in
+    time."""
     if one.effect.accepted:
         return one.ended_at
     return one.effect.at + settings.accepted_seconds * SECOND if one.lasting else 0
@@ -86,7 +87,7 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Verdict:
 
 
 def drops_in(parts: Parts) -> tuple[Effect, ...]:
-    """What was dropped and can still be applied; the oldest drop first."""
+    """Dropped effects that can still be applied; the oldest drop first."""
     if not parts.journal.tally().get(State.DROPPED.value):
         return ()
     found = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
@@ -110,7 +111,7 @@ def due(parts: Parts, settings: Settings, now: int) -> list[Verdict]:
 
 
 def with_their_undos(parts: Parts, decisions: Sequence[Verdict]) -> list[Verdict]:
-    """What was taken back in place was saved by an undo: its bytes go only when that one, and what it undid, are
+    """With the undos that saved their content: its bytes are freed only when the undo, and the effect it undid, are
     forgotten too."""
     named = tuple(one.effect.phase.taken_back_by for one in decisions if one.effect.phase.taken_back_by)
     undos = tuple(parts.journal.effects(Query(ids=named, states=(State.DONE,)))) if named else ()

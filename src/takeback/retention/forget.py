@@ -1,4 +1,4 @@
-"""Give up the power to undo: recorded first, then what was held for it is let go; bytes are deleted by sweep."""
+"""Forget effects: recorded first, then adapters release what they keep; sweep deletes the bytes."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -118,7 +118,7 @@ def forget(parts: Parts, decisions: Sequence[Verdict], held: str) -> None:
 
 
 def record_forgotten(parts: Parts, going: Sequence[Verdict], held: str) -> Iterator[Sequence[Verdict]]:
-    """Each batch, once it is recorded: what was held for it can be let go of then."""
+    """Each batch, once it is recorded: from then on adapters may release what they keep for it."""
     for start in range(0, len(going), BATCH):
         batch = going[start : start + BATCH]
         for one in batch:
@@ -130,7 +130,7 @@ def record_forgotten(parts: Parts, going: Sequence[Verdict], held: str) -> Itera
 
 
 def _erase(parts: Parts, decision: Verdict, held: str) -> None:
-    """Each by itself: another process may have applied or erased one of them meanwhile."""
+    """One at a time: another process may have applied or erased one of them in between."""
     effect = decision.effect
     try:
         parts.journal.append(None, [Draft(Kind.ERASE, effect.run, effect.id, _said(decision))])

@@ -1,9 +1,9 @@
 """Remove the layers of boxes that nothing needs any more.
 
 A layer is needed by where a box stands, and by every effect that could be undone or brought back. Between two such
-points layers are squashed into one: nobody can come back to what lay between. Where a box stands is kept for as long as
-there is the box, which may hold work that was never committed; a box that is where it began and that no effect names
-goes as a whole.
+points layers are squashed into one: no undo can return to a point in between. The present point of a box is kept as
+long as the box exists, because it may hold uncommitted work. A box at its first point that no effect names is removed
+as a whole.
 """
 
 import os
@@ -32,7 +32,7 @@ _LEAST = 256 << 10  # bytes that go with the directory; less is not worth a file
 
 
 def pack_layers(layers: Layers, grace: int) -> int:
-    """How many bytes were freed. Only while nobody has any box open: a branch may go back to layers of another box."""
+    """The bytes freed. Only while no box is open: a branch may return to layers of another box."""
     freed = 0
     with ExitStack() as held:
         boxes = layers.boxes()

@@ -1,4 +1,4 @@
-"""What is given up by itself when a run ends, or when there is no room for a capture; oldest accepted first."""
+"""Effects that takeback forgets by itself when a run ends, or if a capture has no room; oldest accepted first."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def live(parts: Parts) -> Iterator[str]:
 
 
 def _kept_by_adapters(parts: Parts) -> Iterator[str]:
-    """What was seen of watched trees, so that the next look need not read all of it again; the variables of boxes."""
+    """The listings of watched trees, so that the next look need not read all files again; the variables of boxes."""
     for name in ("tree", "box"):
         adapter = parts.adapters.get(name)
         if isinstance(adapter, Keeper):
@@ -149,7 +149,7 @@ def overflow(parts: Parts, settings: Settings, now: int, more: int) -> list[Verd
 
 
 def pinned_bytes(parts: Parts) -> int:
-    """What is pinned takes nothing away from the others: it counts beside the cap."""
+    """Pinned effects do not count against the cap."""
     if not parts.journal.tally().get("pinned"):
         return 0
     blobs = {

@@ -62,11 +62,11 @@ def _way_on(effect: Effect, error: Drifted, forced: bool) -> str:
     """Force overwrites paths; it changes nothing about the way to them, nor about where a box stands."""
     if forced or isinstance(error.__cause__, OSError) or "targets" not in effect.change.args:
         return error.way_on.rstrip(".")
-    return f"`takeback apply --force {short(effect.id)}` captures what is there now and overwrites it"
+    return f"`takeback apply --force {short(effect.id)}` captures the present content and overwrites it"
 
 
 def _or_drop(effect: Effect) -> str:
-    return "" if effect.dropped else f"; `takeback discard {short(effect.id)}` drops what is held"
+    return "" if effect.dropped else f"; `takeback discard {short(effect.id)}` drops the held change"
 
 
 def _refuse_hindered(parts: Parts, effect: Effect, force: bool) -> None:

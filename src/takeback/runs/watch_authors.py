@@ -282,4 +282,8 @@ def sentence(found: dict[str, int], effect: Effect | None) -> str:
     more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
     who = ", ".join(dict.fromkeys(name_of(pid) for pid in list(found.values())[:_LISTED]))
     told = f"Not the command, but {who} changed {listed}{more} while it ran"
-    return f"{told}: effect {short(effect.id)}." if effect else f"{told}; that goes on, and is not recorded."
+    return (
+        f"{told}: effect {short(effect.id)}."
+        if effect
+        else f"{told}; that keeps running, and is not recorded."
+    )

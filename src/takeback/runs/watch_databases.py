@@ -66,7 +66,7 @@ def _entered(hand: SqlHand, address: str, says: str, tell: Tell) -> tuple[Watche
     adapter = adapter_of(hand.parts, database.engine)
     if not isinstance(adapter, Programs) or not isinstance(adapter, Databases):
         raise NoRemedy(
-            f"What a program does in {database.engine} by itself cannot be captured.",
+            f"Changes of a program in {database.engine} by itself cannot be captured.",
             hint="Send the statements through `takeback sql exec`.",
         )
     session = adapter.connect(database)

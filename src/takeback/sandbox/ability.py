@@ -113,7 +113,7 @@ def _ability(place: str, uid: int) -> Ability:
 
 
 def _tried(place: str, uid: int) -> Trial | Ability:
-    """What a trial showed, or why there is no sandbox."""
+    """The result of a trial, or why there is no sandbox."""
     from takeback.sandbox.cgroups import usable
     from takeback.sandbox.privileges import version
 
@@ -218,7 +218,7 @@ def _locked(here: str) -> int:
 
 
 def clear(directory: str) -> bool:
-    """What a killed process that tried left there. Nothing, while someone still tries."""
+    """Remove the remains of a killed trial; does nothing while another trial runs."""
     import fcntl
 
     from takeback.sandbox.layer import remove

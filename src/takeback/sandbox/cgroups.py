@@ -39,7 +39,7 @@ def _has(directory: str, *names: str) -> bool:
 
 
 def _own(controller: str) -> str | None:
-    """The path of our own group in one hierarchy, as /proc tells it."""
+    """The path of our own group in one hierarchy, from /proc."""
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             _, names, path = line.rstrip("\n").split(":", 2)

@@ -14,7 +14,7 @@ from takeback.sandbox.scratch import Overlay, Workshop, make_directories
 
 
 class SandboxPlan(NamedTuple):
-    """What a command is to find. Where two are equal, what was made for the one does for the other."""
+    """The environment of a command. Equal plans can share a prepared sandbox."""
 
     root: bytes
     overlays: tuple[tuple[bytes, tuple[bytes, ...], bool], ...]  # point, lowers, whether only names

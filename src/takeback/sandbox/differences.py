@@ -1,4 +1,4 @@
-"""What a layer means for the world below it, path by path; overlayfs in our own words."""
+"""The changes that a layer makes to the world below it, path by path."""
 
 import os
 import stat
@@ -42,7 +42,7 @@ class LayerView:
         self.mount_points = mount_points  # of the world: what is mounted there does not shine through
 
     def root(self, first: int = 0) -> ViewNode | None:
-        """What is shown when the grounds above `first` are taken away."""
+        """The directory that is visible without the grounds above `first`."""
         parts = tuple(
             (number, ground.root)
             for number, ground in enumerate(self.grounds)
@@ -120,7 +120,7 @@ HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
 
 
 class LeftPath(NamedTuple):
-    """What the command left behind at one path."""
+    """The state in which the command left one path."""
 
     path: bytes  # absolute; seen from the root inside
     source: bytes | None  # where it can be read now; None: it is gone
@@ -213,7 +213,7 @@ class _Comparison:
         return now != before and now < self.form.started_ns > before
 
     def _inside(self, path: bytes, after: ViewNode, before: ViewNode | None) -> Iterator[_Pair]:
-        """Each path that was touched: what is there now, what lay there."""
+        """Each touched path: its present and its earlier state."""
         if before and not before.is_dir:
             before = None
         with self._open(after):
@@ -372,7 +372,7 @@ def _listed(path: bytes) -> list[str]:
 
 
 def _same_bytes(one: bytes, other: bytes) -> bool:
-    """What cannot be read is told: whoever has to keep it says so."""
+    """An unreadable file counts as different: the code that has to save it reports the error."""
     from takeback.model.content import read_pieces
 
     try:
@@ -384,7 +384,7 @@ def _same_bytes(one: bytes, other: bytes) -> bool:
 
 
 def file_handle(path: bytes) -> bytes:
-    """What the filesystem calls this inode for ever; empty where it cannot say."""
+    """The permanent handle of this inode; empty if the filesystem has none."""
     import ctypes
 
     class Handle(ctypes.Structure):

@@ -96,15 +96,15 @@ class Home(NamedTuple):
 
 
 class InitReady(NamedTuple):
-    """What was found out before there was a command."""
+    """The facts found out before there is a command."""
 
     files: tuple[int, int]  # how many may be open: the limit that the command gets
     capabilities: int  # those that the command may have
 
 
 def live(door: protocol.Talk, home: Home, let_go: Sequence[Callable[[], None]]) -> NoReturn:
-    """A job comes in by the door, then bytes that are signals for the command; when it is closed nobody wants it any
-    more. The report goes out by it. `let_go` of what is the parent's."""
+    """A job comes in by the door, then bytes that are signals for the command; when it is closed the command is no
+    longer wanted. The report goes out by it. `let_go` of what is the parent's."""
     code = 1
     told: dict[str, Any]
     try:
@@ -146,7 +146,7 @@ def _live(door: protocol.Talk, home: Home) -> dict[str, Any]:
 
 
 def _built_ahead(job: Job, problem: OSError | None) -> list[bytes]:
-    """Where it cannot be done nothing is told: whoever comes with a command tries anew."""
+    """A failure is not reported: the next command tries again."""
     if problem or not job.scene:
         os._exit(1)
     try:
@@ -222,7 +222,7 @@ def _carried_out(
 
 
 def _with_questions(argv: list[str]) -> list[str] | None:
-    """The command so that it tells its directory and variables at its end; None for one that cannot."""
+    """The command, changed so that it reports its directory and variables at its end; None if it cannot."""
     from takeback.sandbox import shell_state  # loaded by the parent, which still sees where it lies
 
     if not shell_state.is_asked(argv):
@@ -302,7 +302,7 @@ _ENDINGS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal
 
 
 def _wait(pid: int, timeout: float, door: int) -> dict[str, Any]:
-    """Until the command has ended, the time is over, or nobody wants it any more."""
+    """Wait until the command has ended, its time is over, or its caller has closed the connection."""
     end = time.monotonic() + timeout if timeout else 0.0
     stopped, killing = "", False
     waker = _wake_on_children()

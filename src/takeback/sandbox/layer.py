@@ -56,7 +56,7 @@ def write_form(layer: str, form: LayerForm) -> None:
 
 
 def prefix_of(userxattr: bool) -> str:
-    """What the attributes of overlayfs begin with."""
+    """The prefix of the attributes of overlayfs."""
     return "user.overlay." if userxattr else "trusted.overlay."
 
 

@@ -1,4 +1,4 @@
-"""What a trial sandbox showed, remembered until the machine changes. A trial costs as much as a small command."""
+"""The result of a trial sandbox, remembered until the machine changes. A trial costs as much as a small command."""
 
 import hashlib
 import json
@@ -89,7 +89,7 @@ def _understood(raw: bytes) -> dict[str, Any]:
 
 
 def _is_private(directory: str) -> bool:
-    """Nobody else could have put an answer there, or could look into layers there."""
+    """No other user can put an answer there, or read layers there."""
     try:
         status = os.lstat(directory)
     except OSError:

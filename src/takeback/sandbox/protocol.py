@@ -1,4 +1,4 @@
-"""What is asked of the sandbox and how it ended; and the messages that carry it: a length, then JSON."""
+"""Requests to the sandbox, their results, and the messages that carry them: a length, then JSON."""
 
 import _socket  # loading `socket` makes hundreds of enum members
 import array
@@ -30,7 +30,7 @@ class Order(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """As a shell tells it: 128 + n when ended by signal n, 126 not executable, 127 not found, 124 out of time."""
+    """As a shell reports it: 128 + n when ended by signal n, 126 not executable, 127 not found, 124 out of time."""
 
     exit_code: int
     stopped: str = ""  # "time" | "memory": why we ended it

@@ -123,8 +123,8 @@ class RootScene(NamedTuple):
 
 
 def park(aside: bytes, userxattr: bool) -> None:
-    """What every command gets in the same form is made beside, before anything is known of the command. What is
-    unmounted in the world meanwhile goes here too."""
+    """Prepare the mounts that are the same for every command, before the command is known. Mounts unmounted in the
+    world are unmounted here too."""
     kernel().mount(b"none", b"/", b"", MS_REC | MS_SLAVE)
     have_aside(aside)
     for name in (b"/proc", b"/dev"):
@@ -169,8 +169,7 @@ def build(scene: RootScene) -> list[bytes]:
 
 
 def enter_nothing() -> None:
-    """What a shell has left whose directory was removed: an empty one in which nothing can be made, with no way up to
-    where anything is."""
+    """The directory of a shell whose directory was removed: empty, read-only, and without a parent."""
     fd = kernel().new_tmpfs(ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
     try:
         os.fchdir(fd)
@@ -266,7 +265,7 @@ def knobs(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def get_ready() -> None:
-    """What is the same for every command is found out once, before any of them is forked."""
+    """Find out once, before any fork, what is the same for every command."""
     privileges.version()
     devices()
     knobs(_KERNEL_KNOBS)

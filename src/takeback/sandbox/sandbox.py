@@ -65,8 +65,8 @@ class Running:
             self.gone()
 
     def ended(self, reading: "OutputReader | None" = None) -> Ended:
-        """When this returns no process of the command is alive and its layer is there. Its mounts, which nobody can
-        reach any more, go meanwhile: until `gone` the layer is not to be mounted."""
+        """When this returns no process of the command is alive and its layer is there. Its mounts, which no process can
+        reach any more, are removed in the background: do not mount the layer before `gone`."""
         try:
             if reading:
                 reading.until(self._talk.fileno())
@@ -110,7 +110,7 @@ class Running:
         )
 
     def leave(self) -> None:
-        """After `ended`, where there is no layer: nobody waits for the rest."""
+        """After `ended`, if there is no layer: do not wait for the mounts."""
         self._talk.close()
 
     def gone(self) -> None:
@@ -268,7 +268,7 @@ def _spawn(source: str, control: int, nothing: int) -> int:
 
 
 def _wait_for(pid: int) -> None:
-    """It ends by itself when nobody talks to it any more; one that does not is ended, and all it started with it."""
+    """It ends when its connection closes; if it does not, it is killed with every process it started."""
     import select
 
     try:

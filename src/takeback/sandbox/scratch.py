@@ -125,7 +125,7 @@ _OLD = 3600  # seconds
 
 
 class Workshop:
-    """Whoever holds the lock may still be at work; without a holder the directory is rubbish."""
+    """The process that holds the lock may still use the directory; without a holder it is rubbish."""
 
     def __init__(self, place: str) -> None:
         self.place = place

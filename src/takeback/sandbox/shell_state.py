@@ -72,8 +72,8 @@ def wrapped(argv: list[str]) -> list[str]:
 
 
 def answer(env: Mapping[str, str]) -> dict[str, Any]:
-    """What the shell told, if anything: it may have been replaced by `exec`, or killed. `too_long` are variables that
-    no program could be given."""
+    """The report of the shell, if any: it may have been replaced by `exec`, or killed. `too_long`: variables too long
+    to pass to a program."""
     cwd, left, exports = _read("cwd"), _read("env"), _read("exports")
     if not (cwd or left or exports):
         return {"untold": _UNTOLD if can_tell() else _NO_PLACE}
@@ -99,7 +99,7 @@ def _environ(raw: bytes) -> dict[str, str]:
 
 
 def _exports(raw: bytes) -> dict[str, str]:
-    """As `export -p` tells it; empty if anything of it is in a form that we do not know."""
+    """Parse the output of `export -p`; empty if any part has an unknown form."""
     found: dict[str, str] = {}
     place = 0
     while place < len(raw):

@@ -1,4 +1,4 @@
-"""First processes made before there is a command for them, and those that nobody needs any more."""
+"""Init processes made ahead, before there is a command for them, and those no longer needed."""
 
 import marshal
 import os
@@ -80,7 +80,7 @@ def hand_over(spare: Spare, order: dict[str, Any], scene: RootScene, stdio: tupl
 
 
 def _tell(spare: Spare, job: Job, stdio: tuple[int, ...]) -> None:
-    """If it was killed meanwhile nothing is said here: its end will tell."""
+    """If it was killed, report nothing here: its end is reported."""
     raw = marshal.dumps(packed(job))
     try:
         protocol.send_fds(spare.door, len(raw).to_bytes(8, "little"), list(stdio))
@@ -137,7 +137,7 @@ class Spares:
             self.waiting = self._make(network, mounts)
 
     def build(self, order: dict[str, Any], mounts: bytes, workshop: Workshop) -> None:
-        """For a command that goes on where the last one ended. Where others come in turns that is in vain."""
+        """For a command that continues where the last one ended; useless if commands of several boxes alternate."""
         spare = self.waiting
         if not spare or spare.mounts != mounts:
             return
@@ -167,7 +167,7 @@ class Spares:
             self.dismiss(self.waiting)
 
     def dismiss(self, spare: Spare | None) -> None:
-        """Nobody waits for its end."""
+        """End it without waiting."""
         if spare is self.waiting:
             self.waiting = None
         if spare:

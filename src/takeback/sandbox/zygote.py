@@ -76,7 +76,7 @@ class Zygote:
         self.arriving: list[int] = []  # descriptors of a command that is just being started
 
     def become(self, engine: str) -> None:
-        """Where it cannot be done each command is told so."""
+        """If that fails, each command gets the reason."""
         try:
             if engine == USER:
                 privileges.enter_as_oneself()
@@ -285,8 +285,8 @@ class Zygote:
             pass  # it has just ended
 
     def answer(self, child: Child, told: dict[str, Any]) -> None:
-        """All that the command had started is gone. Our own process inside, and with it every mount, goes meanwhile;
-        the caller hears of that when we let go of it."""
+        """All processes of the command are gone. Our own process inside, and with it every mount, ends in the
+        background; the caller learns that when the connection closes."""
         if "problem" not in told:
             told = self.finish(child, told)
         if child.group and "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):

@@ -68,7 +68,7 @@ def _machine(level: int, small: bool) -> Any:
 
 
 def whole(kept: str | bytes) -> bytes:
-    """The body as it was; ValueError if it cannot be told any more."""
+    """The body as it was; ValueError if it cannot be decoded."""
     if isinstance(kept, str):
         return kept.encode("utf-8", "surrogateescape")
     machine = zlib.decompressobj(-15, zdict=USUAL)
@@ -84,7 +84,7 @@ def whole(kept: str | bytes) -> bytes:
 
 
 def parsed(kept: str | bytes) -> dict[str, Any]:
-    """What the body says; ValueError if it is damaged, or is no JSON object that anyone of us wrote."""
+    """The parsed body; ValueError if it is damaged, or not a JSON object that takeback wrote."""
     try:
         said = json.loads(whole(kept))
     except RecursionError:

@@ -23,8 +23,8 @@ class Copied(NamedTuple):
 
 
 def copy_store(source: Store, target: Store, backup: bool = False, progress: Progress = SILENT) -> Copied:
-    """Nobody writes to the source meanwhile. What was copied before, when this was interrupted, is gone on with. In the
-    end only one of the two takes anything new: the copy, or the first if the copy is its `backup`."""
+    """No one writes to the source during the copy. An interrupted copy is continued. At the end only one of the two
+    takes new records: the copy, or the source if the copy is its `backup`."""
     moved, kept = f"it was moved to {target.name}", f"it is a backup of {source.name}"
     if target.retired == kept:
         target.reopen()  # an earlier try came nearly to its end
@@ -120,7 +120,7 @@ def _refuse_changed(record: Record, made: Record) -> None:
 
 
 def _refuse_another(source: Store, target: Store, head: int) -> None:
-    """What is there already must be the beginning of this store, not of another."""
+    """Records already in the copy must be the beginning of this store, not of another."""
     if not head:
         return
     newest = next(target.journal.records(after=head - 1))
@@ -150,7 +150,7 @@ def _refuse_unsound(source: Store, target: Store) -> None:
 
 
 def _left(source: Store) -> Iterator[str]:
-    """What cannot be had in two places."""
+    """State that cannot exist in two places."""
     held = os.path.join(source.path, "held")
     if os.path.isdir(held) and (count := len(os.listdir(held))):
         yield f"{count:,} files that were set aside as they were stay with the old store; their content was copied."

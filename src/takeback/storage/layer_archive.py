@@ -134,8 +134,8 @@ def is_packed(name: str) -> bool:
 
 
 def pack_in_place(directory: str) -> int:
-    """Its file instead of the directory, which gets a name that nobody asks for, and may be removed. The length of the
-    file. Killed in between there are both, and the directory counts."""
+    """Replace the directory by its file; the directory gets an unused name, and may be removed. The length of the file.
+    Killed in between there are both, and the directory counts."""
     packed = packed_name(directory)
     pack(directory, packed)
     with disk.reachable(directory, "renamed"):

@@ -107,7 +107,7 @@ def _padded(line: bytes) -> bytes:
 
 
 class _Chain:
-    """What was read of a chain so far."""
+    """The part of a chain that was read so far."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -162,7 +162,7 @@ class Layers:
         return self._read(box, "box.json")
 
     def base_of(self, box: str) -> str:
-        """What it is over: "/" or a directory."""
+        """The base of the box: "/" or a directory."""
         return self.about(box)["base"]
 
     def head(self, box: str) -> Point:
@@ -204,7 +204,7 @@ class Layers:
             return os.path.join(self._places[box], name)
 
     def sync(self, layer: str) -> None:
-        """Everything in it is durable when this returns, and so is what was told of it before."""
+        """The layer and its records are durable when this returns."""
         sync_filesystem(self.place_of(layer))
 
     def sync_if_small(self, link: Link) -> bool:
@@ -217,7 +217,7 @@ class Layers:
         return True
 
     def unsettled(self, box: str) -> list[Link]:
-        """Those that were told of before they were on the disk."""
+        """Layers recorded before they were durable."""
         chain = self._chain(box)
         return [one for one in chain.plain.values() if one.boot and one.layer not in chain.settled]
 
@@ -232,7 +232,7 @@ class Layers:
     # Chains.
 
     def add(self, link: Link) -> None:
-        """Tell of a layer. Durable with the next sync of the layer."""
+        """Record a layer. Durable with the next sync of the layer."""
         box = link.layer.partition("/")[0]
         elsewhere = os.path.dirname(self.place_of(link.layer)) != self._in(box)
         self._append(box, _told(link), elsewhere)  # its layers may be synced on another disk
@@ -311,7 +311,7 @@ class Layers:
             self._chains.pop(box, None)
 
     def scratch(self, box: str) -> Iterator[str]:
-        """What no line tells of, or is there in two forms; only for whoever holds the box alone."""
+        """Directories without a record, or present in two forms; only while the caller holds the box alone."""
         known = {link.layer.partition("/")[2] for link in self.links(box)}
         place = os.path.dirname(self.place_of(f"{box}/x"))
         try:
@@ -359,7 +359,7 @@ class Layers:
 
     @contextmanager
     def opened(self, box: str) -> Generator[None, None, None]:
-        """While someone has it open nobody clears it away."""
+        """A box that is open is not removed."""
         import fcntl
 
         handle = self._lock_file(box, "open")
@@ -369,7 +369,7 @@ class Layers:
 
     @contextmanager
     def alone(self, box: str, name: str = "open") -> Generator[bool, None, None]:
-        """Whether nobody else has it; if so, nobody gets it meanwhile."""
+        """Whether no other process has it open; if so, none can open it during the block."""
         handle = self._lock_file(box, name)
         with _let_go(handle):
             yield disk.try_lock(handle)

@@ -20,9 +20,9 @@ _WAITED = "due_at > 0 AND due_at <= ?2 ORDER BY due_at, number"
 
 
 def may_take(lease: Lease, now: int, alive: Alive, expired: bool = False) -> bool:
-    """A lease is free when it was released, when its owner is known to be dead, or when it expired and nobody here
-    can tell. An owner known to live keeps it, unless `expired` is enough: a paused process may still be in the middle
-    of touching the world."""
+    """A lease is free when it was released, when its owner is known to be dead, or when it expired and its owner cannot
+    be checked here. An owner known to live keeps it, unless `expired` is enough: a paused process may still be in the
+    middle of touching the world."""
     if lease.owner.pid == 0 or (expired and lease.expires_at < now):
         return True
     living = alive(lease.owner)
@@ -49,7 +49,7 @@ def _needs_no_lease(draft: Draft) -> bool:
 
 
 def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:
-    """Only what nobody has begun is opened without a lease."""
+    """Only a run that does not exist yet is opened without a lease."""
     if lease is None and known and kind is Kind.OPEN:
         raise Misuse(f"Run {short(run)} was opened before.", hint="Resume it, or submit another one.")
 

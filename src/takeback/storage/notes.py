@@ -1,4 +1,4 @@
-"""Notes beside a store: whose it is, and which ways back were given up until a person was told."""
+"""Notes beside a store: its identity, and which ways back were forgotten and not reported yet."""
 
 import json
 import os
@@ -27,7 +27,7 @@ _MOST = 1_000  # effects that the note names; the journal has them all
 
 
 class Bound(StrEnum):
-    """What was reached, so that a way back was given up; the value is in the record."""
+    """The limit that was reached, so that a way back was forgotten; the value is in the record."""
 
     TIME = "time"
     STORE = "store"  # it is over its cap
@@ -156,7 +156,7 @@ class Witness:
         return sha256_of(told).hex().encode() + b"\n"
 
     def lost(self, tables: Reading) -> Note | None:
-        """The note, if the store does not have the record that it tells of."""
+        """The note, if the store does not have the record that it names."""
         note = self.note()
         if note is None or not note.seq:
             return None

@@ -22,7 +22,7 @@ def myself() -> Owner:
 
 
 def alive(owner: Owner) -> bool | None:
-    """None: it lives (or lived) where we cannot look, so only its lease's expiry can tell."""
+    """None: the process is on another machine or namespace, so only the expiry of its lease decides."""
     if not owner.boot or owner.boot != boot_id() or owner.space != _space():
         return None
     if offset_ns() is None:
@@ -31,8 +31,7 @@ def alive(owner: Owner) -> bool | None:
 
 
 def alive_beside(owner: Owner) -> bool | None:
-    """The same for a store on disk: all who can write to it share the memory of one kernel, so whoever was there before
-    that one started is gone."""
+    """The same for a store on disk: all its writers share one kernel, so a process from before its boot is gone."""
     return False if owner.boot and owner.boot != boot_id() else alive(owner)
 
 
@@ -66,7 +65,7 @@ os.register_at_fork(after_in_child=_someone_else)
 
 
 def lock_holders(paths: Sequence[str]) -> tuple[str, ...]:
-    """Other processes that have one of these files locked for writing, as the kernel tells; in words."""
+    """Other processes that have one of these files locked for writing, from the kernel; in words."""
     wanted: set[str] = set()
     for path in paths:
         with suppress(OSError):
@@ -121,7 +120,7 @@ class KilledCommand(NamedTuple):
 
 
 def name_of(id: str, owner: Owner) -> str:
-    """Whose it is stands in the name: there is no moment in which it is nobody's."""
+    """The owner is part of the name, so there is no moment without an owner."""
     return f"{id}.{owner.pid}.{owner.started}.{_digits(owner.space)}.{owner.boot}"
 
 
@@ -148,7 +147,7 @@ def is_dead(name: str) -> bool:
 
 
 def note(path: str, store: str, run: str, agent: str, since: int, change: Change) -> None:
-    """Written whole or not at all: nobody reads it while we live."""
+    """Written whole or not at all; it is not read while we live."""
     told = {"store": store, "run": run, "agent": agent, "since": since, "change": change._asdict()}
     with disk.reachable(path, "written"), open(os.path.join(path, ABOUT), "wb", buffering=0) as file:
         file.write(json.dumps(told).encode())

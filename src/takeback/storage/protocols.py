@@ -1,4 +1,4 @@
-"""What a store must be able to do. Every implementation is held to the suites in `takeback.testing`."""
+"""The protocols of a store. Every implementation must pass the suites in `takeback.testing`."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -96,10 +96,10 @@ class Journal(Projects, Protocol):
 
 
 class Leases(Protocol):
-    """Who may write on a run's behalf.
+    """Which process may write for a run.
 
-    When a lease ends is told by a clock that all who can open the store share and that nobody sets: `now`, the caller's
-    own, is for a store that has none. In microseconds, like `lasts`.
+    Leases expire by a monotonic clock that all users of the store share; `now`, the caller's own, is for a store
+    without one. In microseconds, like `lasts`.
     """
 
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
@@ -108,8 +108,8 @@ class Leases(Protocol):
         ...
 
     def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
-        """The durable run of one of these workflows that is due the longest by `now` (since it was submitted, where
-        no time was set) and that nobody holds: released, its owner dead, or past its time. None if there is none."""
+        """The durable run of one of these workflows that is due the longest by `now` (since it was submitted, if no
+        time was set) and that no process holds: released, its owner dead, or expired. None if there is none."""
         ...
 
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
@@ -159,7 +159,7 @@ class Blobs(Protocol):
         ...
 
     def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:
-        """What is kept; all of it when nothing is named."""
+        """The size of each of these blobs; of all if none is named."""
         ...
 
     def check(self, read_data: bool, progress: Progress = SILENT) -> Iterator[Flaw]:

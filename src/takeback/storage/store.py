@@ -69,12 +69,12 @@ class Store(ABC):
         return self.database.read(sql, values)
 
     def together(self) -> AbstractContextManager[Any]:
-        """All that is written in the block is one transaction, and nobody else writes meanwhile."""
+        """All writes in the block are one transaction, and no other process writes in between."""
         return self.database.write()
 
     @property
     def leases_at_home(self) -> Leases:
-        """As recovery sees them: what was held on another machine is not for this one to settle."""
+        """The leases as recovery sees them: this machine does not settle runs of another one."""
         return self.leases
 
     def elsewhere(self, run: str) -> bool:

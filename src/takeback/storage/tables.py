@@ -1,4 +1,4 @@
-"""What the parts of a store need of its database, and the triggers of a store that was moved."""
+"""The interface of a store to its database, and the triggers of a store that was moved."""
 
 from _thread import RLock
 from collections.abc import Callable, Sequence
@@ -90,7 +90,7 @@ class Tables(Reading, Protocol):
     def write(self) -> AbstractContextManager[Connection]: ...
 
     def shrink(self) -> None:
-        """Give space back that a sweep has freed. Only a nicety: whoever is at work meanwhile goes first."""
+        """Return space that a sweep has freed. Optional: it gives way to other writers."""
         ...
 
 

@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
 
 Record = Callable[[str, object], None]  # pytest's `record_property`
-PROPERTY = "law that does not apply"
+PROPERTY = "law-not-asked"  # of a test report
 
 
 def applies(law: str, to: str, exempt: Mapping[str, str], record: Record) -> bool:

@@ -1,1 +1,1 @@
-"""Functions that act on the world outside: called under a key, asked about, made up for."""
+"""Functions that act on the world outside: called under a key, verified, compensated."""

@@ -1,4 +1,4 @@
-"""An action: a function that acts on the world outside, with what is needed to ask about it and to make up for it."""
+"""An action: a function that acts on the world outside, with the functions that verify and compensate it."""
 
 import json
 import re
@@ -32,7 +32,7 @@ class MANUAL(NamedTuple):
 
 
 class Compensation(NamedTuple):
-    """A second function that makes up for the first. It gets the receipt, then the arguments of the call."""
+    """A second function that compensates the first. It gets the receipt, then the arguments of the call."""
 
     function: Callable[..., Any]
     signature: Signature
@@ -54,7 +54,7 @@ WayBack = Compensation | IRREVERSIBLE | MANUAL
 
 
 class ActionTerms(NamedTuple):
-    """What an action says of itself beside its function."""
+    """The options of an action."""
 
     expects: Callable[..., Any] | None = None
     verify: Callable[..., Any] | None = None
@@ -95,10 +95,10 @@ class Action:
         honours_key: bool = False,
         settles_in: float = 0,
     ) -> Any:
-        """Say which function makes up for this one; as a decorator, with or without options. `verify` asks whether that
-        has happened, where the thing itself stays to be seen (a refund beside its payment); what it does not see
-        `settles_in` seconds after the call will not appear any more. It is called again by itself, 4 times if `retries`
-        does not say otherwise, where that is safe: it has a `verify` of its own, or `honours_key`."""
+        """Decorator, with or without options: this function compensates the action. `verify` finds out whether the undo
+        happened, for actions whose own result stays visible (a refund beside its payment). An undo not found
+        `settles_in` seconds after its call did not happen. takeback retries it, 4 times unless `retries` says
+        otherwise, if that is safe: it has its own `verify`, or `honours_key`."""
 
         def said(chosen: Function) -> Function:
             if self.way_back is not None:
@@ -117,7 +117,7 @@ class Action:
         return said if function is None else said(function)
 
     def _refuse_strange(self, signature: Signature, what: str, first: int) -> None:
-        """What it needs must be there when it is called; `first` are given to it in any case."""
+        """Refuse a function with parameters that takeback cannot pass; it always passes `first`."""
         if first and not signature.names:
             raise Misuse(
                 f"The {what} of {self.name} takes nothing, and gets the receipt.",
@@ -160,13 +160,13 @@ def action(
     when the answer is lost.
 
     `expects` must hold right before the call. `verify(key=…, …)` asks the outside world and returns the receipt it
-    found, or None. `undo` is the function that makes up for it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
-    seconds the outcome is in doubt. What is not there `settles_in` seconds after the call will not appear any more.
-    `risk` (low, medium, high) is told to whoever looks or approves. `retries`: how often it is called again by
-    itself, with the same key, once that is known to be safe: the probe found nothing, or the other side
-    `honours_key`. `certain` names errors which mean that nothing happened. `resource` says what it is about, with
-    arguments in braces ("flags/{name}"): calls about one thing know of each other, and undo of an earlier one is
-    refused while a later one is in force."""
+    found, or None. `undo` is the function that compensates it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
+    seconds the outcome is in doubt. A call whose result is not found `settles_in` seconds later did not happen. `risk`
+    (low, medium, high) is shown to people who look or approve. `retries`: how often it is called again by itself, with
+    the same key, once that is known to be safe: the probe found nothing, or the other side `honours_key`. `certain`
+    names errors which mean that nothing happened. `resource` says what it is about, with arguments in braces
+    ("flags/{name}"): calls about one thing know of each other, and undo of an earlier one is refused while a later one
+    is in force."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = ActionTerms(
         expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource
@@ -334,7 +334,7 @@ def _told_apart(one: Any, other: Any, name: str = "") -> bool:
 
 
 def result_of(effect: Effect) -> Any:
-    """What the call returned."""
+    """The recorded result of the call."""
     text = effect.receipt.get("result")
     return json.loads(text) if text is not None else None
 

@@ -172,8 +172,8 @@ class CallAdapter:
         raise AssertionError("unreachable")
 
     def _hold_before(self, effect: Effect, seconds: float) -> None:
-        """The intent may have taken long, or what was asked before it: whoever takes the run over once our lease has
-        ended must find that we have, too."""
+        """Renew the lease before the call: the earlier steps may have taken long, and a process that takes over the run
+        must find ours ended."""
         try:
             self._processes.hold(effect.run, seconds)
         except LeaseLost:
@@ -228,7 +228,7 @@ class CallAdapter:
         return self._back.verify(just_now(effect), effect).standing is Standing.AFTER
 
     def _with_receipt(self, effect: Effect) -> Effect:
-        """What its process did not live to tell, the probe may have seen."""
+        """With the receipt that the probe found, if the process died before it recorded one."""
         action = self._action(effect.change)
         if effect.receipt or action.terms.verify is None:
             return effect

@@ -42,7 +42,7 @@ class CallSeen(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who makes a call, so that others can tell whether it may still happen."""
+    """The process that makes a call, so that others can find out whether the call may still happen."""
 
     owner: Owner
     network: int  # namespace
@@ -78,9 +78,9 @@ class Asker:
         expected: bool,
         undo: Effect | None = None,
     ) -> CallSeen:
-        """What the action's probe sees, once it can be believed. `expected` is what will be seen in the end: something
-        that is only late. `InDoubt` while it cannot be told: nobody answers, or it may still change. With `undo` it is
-        that one which may be late."""
+        """The answer of the action's probe, once it is final. `expected` is the answer that a late result would change
+        to. Raises `InDoubt` while the probe does not answer, or the answer may still change. With `undo`, the undo may
+        be late."""
         terms = action.terms
 
         def ask() -> CallSeen:
@@ -124,7 +124,7 @@ class Asker:
             pause = min(pause * 2, SLOWEST)
 
     def by_its_word(self, effect: Effect, again: bool) -> Sighting:
-        """Nobody can be asked: what the call returned is all there is."""
+        """Without a probe: decide by what the call returned."""
         if effect.receipt:
             return Sighting(Standing.AFTER, receipt=effect.receipt)
         self.refuse_under_way(effect)
@@ -135,7 +135,7 @@ class Asker:
         )
 
     def refuse_under_way(self, effect: Effect) -> None:
-        """Whoever makes the call may yet send it: then that it is not there is no answer."""
+        """Raise `InDoubt` while the calling process may still send the call: "not found" is no answer then."""
         if not self.may_be_under_way(effect):
             return
         caller = caller_of(effect)
@@ -169,7 +169,7 @@ def _longest(timeout: float, retries: int) -> float:
 
 
 def _ago(effect: Effect, caller: Caller | None, here: Caller) -> float:
-    """Seconds since the intent; by a clock that nobody sets, where it is the same one."""
+    """Seconds since the intent; by the monotonic clock if both times are of the same boot."""
     if not effect.at:
         return 0.0
     if caller is None or not caller.ticks or caller.owner.boot != here.owner.boot:
@@ -196,7 +196,7 @@ def _ask(hands: Hands, effect: Effect, action: Action, arguments: Mapping[str, A
 
 
 def _seen(effect: Effect, answer: Any) -> CallSeen:
-    """An empty list may be a search that found nothing, and an empty receipt one that did: nobody can tell."""
+    """Refuse an empty answer: an empty list may mean a search without results, or an empty receipt."""
     if (
         isinstance(answer, (str, bytes, int, float, list, tuple, dict, set))
         and not answer

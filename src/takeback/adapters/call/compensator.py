@@ -25,7 +25,7 @@ class Actions:
         self._seen: dict[str, Action] = {}
 
     def see(self, action: Action) -> None:
-        """The newest of a name; a module that was loaded again has made its actions anew."""
+        """The newest action of a name wins: a module that is loaded again defines its actions again."""
         before = self._seen.get(action.name)
         if before is not None and _home(before) != _home(action):
             raise Misuse(
@@ -266,7 +266,7 @@ def just_now(effect: Effect) -> Effect:
 
 
 def undo_key(of: Effect) -> str:
-    """The same for every try to take this one back, whoever tries."""
+    """The same for every attempt to undo this effect, by any process."""
     return f"undo-{of.key or of.id}"
 
 

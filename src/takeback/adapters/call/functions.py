@@ -1,8 +1,8 @@
-"""Call a function that may not come back: in a thread of its own, for as long as it was given.
+"""Call a function that may hang: in its own thread, with a time limit.
 
-While the call is under way, and be it in a process that is stopped or in a thread that was given up on, an abstract
-socket has its name. The kernel takes the name away with the last one who could still send anything, so that whoever has
-to know whether a call may yet happen can ask on the same machine, without files and without guessing.
+During the call an abstract socket bears its name, also while the process is stopped or the thread was abandoned. The
+kernel removes the name with the last process that could still send something. So any process on the same machine can
+find out whether a call may still happen, without files and without guessing.
 """
 
 import os
@@ -28,7 +28,7 @@ class CallEnded(Exception):
 
 
 class _Job:
-    """One call, for whoever makes it and whoever waits for it."""
+    """One call, shared by the thread that makes it and the one that waits."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
@@ -60,8 +60,8 @@ class Hands:
         timeout: float,
         name: str = "",
     ) -> Any:
-        """What it returns or raises; `TimedOut` when it takes longer. With a `name` others can see that it is under
-        way."""
+        """Return or raise what the function does; raise `TimedOut` if it takes longer. With a `name` other processes
+        see that the call is running."""
         from contextvars import copy_context
 
         context, held = copy_context(), _held(name)

@@ -71,7 +71,7 @@ def format_of(path: str, given: str = "") -> str:
 
 
 def known_format(path: str) -> str:
-    """From the file's name; empty if that tells nothing."""
+    """From the file's name; empty if that says nothing."""
     name = os.path.basename(path)
     found = _BY_NAME.get(name) or _BY_SUFFIX.get(os.path.splitext(name)[1].lower(), "")
     if found == "json" and (name.startswith(("tsconfig", "jsconfig")) or "/.vscode/" in path):

@@ -66,7 +66,7 @@ def tokens(pointer: str) -> tuple[str, ...]:
 
 
 def demand_pointer(pointer: object) -> None:
-    """What a caller may ask for. A document may hold stranger keys; those we must still be able to take back."""
+    """Refuse a key that a caller must not ask for. Documents may hold stranger keys; undo must still handle those."""
     if not isinstance(pointer, str):
         raise Misuse(f"{pointer!r} is not a key pointer.", hint='Give text, for example "/server/port".')
     tokens(pointer)

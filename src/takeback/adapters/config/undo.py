@@ -23,7 +23,7 @@ from takeback.storage.protocols import Blobs
 
 
 class ConfigKeyChoice(NamedTuple):
-    """What an undo does with one key."""
+    """The step of an undo for one key."""
 
     outcome: TargetOutcome
     target: Target
@@ -103,7 +103,7 @@ def _merged(target: Target, seen: DocumentView, format: str, pointer: str, blobs
 
 
 def _in_the_way(of: Effect, target: Target, place: int, seen: DocumentView, blobs: Blobs) -> str:
-    """Why the key cannot come back into the document as it is now, though nobody touched the key itself."""
+    """Why the key cannot come back into the document as it is now, though the key itself was not changed."""
     remedy = remedy_of(of)
     if seen.digest == remedy.payload["whole"][1]:
         return ""

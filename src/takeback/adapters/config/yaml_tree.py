@@ -67,7 +67,7 @@ def read(text: str) -> YamlNode:
 
 
 def resolved(text: str) -> Any:
-    """What a scalar without quotes means."""
+    """The value of a scalar without quotes."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):

@@ -34,7 +34,8 @@ class Edge(NamedTuple):
 
 
 def walks(start: Walked, tables: dict[str, Walked], links: Sequence[MariaForeignKey]) -> dict[str, str]:
-    """What the triggers of this table do about others, by event; nothing if nobody's row goes with one of its."""
+    """The steps of this table's triggers for other tables, by event; none if no rows of others are deleted with its
+    rows."""
     found: dict[str, str] = {}
     for event, becomes in (("d", DELETED), ("u", UPDATED)):
         edges = _edges(start.shape.name, becomes, links)

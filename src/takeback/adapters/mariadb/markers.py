@@ -20,8 +20,8 @@ _PATIENCE_STEPS = int(PATIENCE / _STEP)
 
 
 def hold(wire: Wire, effect: str) -> None:
-    """Be the one session that works on this effect. The server lets go of it when the session has ended, not before:
-    whoever gets it after someone else sees either the marker or a transaction that will never be."""
+    """Be the one session that works on this effect. The server releases it when the session has ended, not before: the
+    next holder sees either the marker or a transaction that was rolled back."""
     name = wire.text(f"takeback:{effect}")
     if wire.one(f"SELECT GET_LOCK({name}, {PATIENCE})") != 1:
         raise _busy()
@@ -36,7 +36,7 @@ def letting_go(wire: Wire, effect: str) -> str:
 
 
 def hold_alone(wire: Wire, effect: str) -> None:
-    """The same, for whoever has to know how it ended: a session that still works on it is ended first."""
+    """The same, to find out how it ended: a session that still works on it is ended first."""
     from pymysql import err
 
     other = wire.one(f"SELECT IS_USED_LOCK({wire.text(f'takeback:{effect}')})")
@@ -124,8 +124,8 @@ def commit(wire: Wire, effect: str) -> None:
 
 
 def prepare(wire: Wire, effect: str) -> None:
-    """From now on the server holds it, also when it is started again, for whoever decides. That can be done only when
-    the session has ended that made it."""
+    """From now on the server holds it for a decision, also across restarts. It can be decided only when the session
+    that made it has ended."""
     thread = int(wire.one("SELECT CONNECTION_ID()"))
     wire.run(f"XA END {xid(effect)}")
     wire.run(f"XA PREPARE {xid(effect)}")
@@ -151,7 +151,7 @@ def _ours(prepared: list[tuple[Any, ...]]) -> list[str]:
 
 
 def decide(wire: Wire, effect: str, keep: bool) -> bool:
-    """Commit what is held, or roll it back. False: nobody holds it."""
+    """Commit the held transaction, or roll it back. False: there is none."""
     from pymysql import err
 
     for _ in range(_PATIENCE_STEPS):
@@ -187,7 +187,7 @@ _NO_LIMIT = 10_000_000
 
 
 def in_turn(seconds: int) -> tuple[int, ...]:
-    """A short one, so that it can be told soon what it waits for; then the rest."""
+    """First a short time limit, to report soon what it waits for; then the rest."""
     whole = seconds or _NO_LIMIT
     return (_FIRST_LOOK, whole - _FIRST_LOOK) if whole > _FIRST_LOOK else (whole,)
 
@@ -205,7 +205,7 @@ def no_limit(wire: Wire) -> None:
 
 
 def holder(wire: Wire) -> Holder:
-    """What is held in this database: its marker is there, for whoever reads what is not committed."""
+    """The held transaction in this database: reading uncommitted rows shows its marker."""
     held = held_effects(wire)
     if held and identity_of(wire):
         wire.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")

@@ -1,4 +1,4 @@
-"""What an operation came to: in numbers at its end, and row by row without what cancels out."""
+"""The net changes of an operation: in numbers at its end, and row by row without those that cancel out."""
 
 import json
 from collections.abc import Sequence

@@ -144,8 +144,8 @@ def _missed(wire: Wire, registry: LogRegistry) -> list[str]:
 
 
 def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
-    """What the program may write is not captured as it must be. A table that is new it may only read, unless one that
-    it may write leads there."""
+    """Tables that the program may write and whose capture is incomplete. It may only read new tables, unless a table it
+    may write leads there."""
     captured = registry.walked()
     return next(
         (bare for name, bare in leading(wire, registry, troubles(registry)).items() if name in captured),

@@ -122,8 +122,8 @@ def place(wire: Wire, part: NetPart, has_triggers: bool) -> None:
 
 
 def _place_at_once(wire: Wire, part: NetPart) -> None:
-    """What is removed is what was judged, and what comes back is at hand: so our triggers need not write it down row by
-    row, which takes longer than all the rest."""
+    """The removed and the restored rows are known, so our triggers need not log them row by row, which takes longer
+    than all the rest."""
     op = wire.one(f"SELECT {GATE}")
     wire.run(f"SET {GATE} = NULL")
     try:
@@ -195,7 +195,7 @@ def _changing(shape: MariaShape) -> list[str]:
 
 
 def _place_keyless(wire: Wire, part: NetPart) -> None:
-    """Rows that cannot be told apart are interchangeable: all of a kind go, and as many come back as must be there."""
+    """Identical rows are interchangeable: all of a kind go, and as many come back as must be there."""
     shape = part.shape
     _, live = names_of(part)
     values = ", ".join(f"p.{name}" for name in logged_names(shape))

@@ -63,7 +63,7 @@ class LogRegistry(NamedTuple):
 
 
 def identity_of(wire: Wire) -> str:
-    """What protect made up for this database; "" if it never was protected."""
+    """The id that `protect` gave this database; "" if it never was protected."""
     from pymysql import err
 
     try:

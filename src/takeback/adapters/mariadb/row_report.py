@@ -229,7 +229,7 @@ def standing_on(
 def later_on(
     wire: Wire, registry: LogRegistry, tables: Sequence[str], op: int, reshaped: set[int]
 ) -> list[str]:
-    """Whoever changed rows of these tables later, newest first, and whoever `reshaped` them."""
+    """Effects that changed rows of these tables later, newest first, and those that `reshaped` them."""
     numbers = ", ".join(str(n) for n, entry in registry.entries.items() if entry.name in tables)
     rows = wire.rows(
         f"SELECT o.no FROM {OPS} o WHERE o.no > {op} AND EXISTS"
@@ -295,7 +295,7 @@ def changes(wire: Wire, parts: dict[str, NetPart], op: int) -> Iterator[RowChang
 
 
 def changes_so_far(wire: Wire, parts: dict[str, NetPart], op: int) -> Iterator[RowChange]:
-    """In a transaction that goes on, whether they are read to the end or not."""
+    """In a transaction that stays open, even if the rows are not read to the end."""
     for part in parts.values():
         start = 0
         while rows := wire.rows(f"{_asked(part, op)} LIMIT {start}, {_PAGE}"):

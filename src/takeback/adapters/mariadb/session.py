@@ -296,7 +296,7 @@ class MariaSession:
         return Reviewed(receipt, changes_so_far(self._wire, parts, self._op), PREPARED)
 
     def hold(self, effect: Effect, seconds: float) -> None:
-        """Prepared: the server holds it for as long as nobody decides, and this session is free."""
+        """Prepared: the server holds it until someone decides, and this session is free."""
         with words(self.database):
             markers.prepare(self._wire, effect.id)
             self.connection_id = int(self._wire.one("SELECT CONNECTION_ID()"))
@@ -320,8 +320,8 @@ class MariaSession:
             self._end()
 
     def _counted(self) -> dict[str, Numbers]:
-        """What was captured is all that was changed: the gate was open, and every table has had its triggers. Whoever
-        would change those of a table that this transaction has touched has to wait for it."""
+        """Check that every change was captured: the gate was open, and every table had its triggers. To change the
+        triggers of a table that this transaction has touched, others must wait for it."""
         wire = self._wire
         ((op, name, *pending),), seen, numbers = wire.together(
             [
@@ -355,7 +355,7 @@ class MariaSession:
         ]
 
     def _drop_what_stayed(self) -> None:
-        """What was logged for rows that were to go with others, which then were not deleted (DELETE IGNORE)."""
+        """Drop log entries for cascaded rows that were not deleted after all (DELETE IGNORE)."""
         links = self._registry.schema.links
         walked = self._registry.walked()
         for name, parent in walked.items():

@@ -1,4 +1,4 @@
-"""What the tables of one database look like, as the server tells it: shapes, and the text that defines them."""
+"""The tables of one database, from the catalog: shapes, and the text that defines them."""
 
 import hashlib
 import json

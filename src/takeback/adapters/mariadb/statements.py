@@ -256,7 +256,7 @@ _QUALIFIED = re.compile(r"(?:`((?:[^`]|``)+)`|\b([A-Za-z_$][\w$]*))\s*\.")
 
 
 def refuse_unfit(statement: str) -> None:
-    """What can be no part of an effect, with the reason."""
+    """Refuse a statement that cannot be part of an effect, with the reason."""
     word = first_words(statement)
     if not word and statement.lstrip().startswith("("):
         word = "SELECT"

@@ -1,4 +1,4 @@
-"""Take one operation back: in one transaction, all of it or, if asked for, what nobody changed since."""
+"""Take one operation back: in one transaction, all of it or, if asked for, only rows not changed since."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -44,7 +44,7 @@ from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 
 
 def rebase(wire: Wire, parts: Sequence[NetPart], op: int) -> None:
-    """The tables of the session tell what was left out."""
+    """The temporary tables of the session list the rows that were left out."""
     for part in parts:
         if part.shape.key:
             _rebase(wire, part, op)
@@ -84,7 +84,7 @@ def _rebase(wire: Wire, part: NetPart, op: int) -> None:
 
 
 def _another_number(wire: Wire, part: NetPart, no: int, by: str) -> None:
-    """Of images, for whoever looks whether they are all there."""
+    """Record the new number of images, for the check that all are present."""
     wire.run(
         f"UPDATE {TOUCHED} t JOIN {part.log} l ON l.tb_op = t.op SET t.images = t.images {by}"
         f" WHERE l.tb_no = {no} AND t.n = {part.n}"
@@ -96,7 +96,7 @@ _ROUNDS = 20
 
 
 class Taking(NamedTuple):
-    """What was found, and done."""
+    """The result: the rows found and changed."""
 
     applied: int
     already: int
@@ -143,7 +143,7 @@ def names(wire: Wire, op: int) -> tuple[str, ...]:
 
 
 def _refuse_missing(wire: Wire, op: int, n: int, wanted: int) -> None:
-    """What is left of the images must not be taken for the whole."""
+    """Refuse if images are missing: the rest must not be taken for the whole."""
     there = int(wire.one(f"SELECT COUNT(*) FROM {log_of(n)} WHERE tb_op = {op}"))
     if there != wanted:
         raise Corrupt(
@@ -249,7 +249,7 @@ def _place(
     stop: bool,
     reasons: Reasons,
 ) -> list[TargetOutcome]:
-    """What cannot be put back is left out, and it is tried again without it; `stop`: it is only told."""
+    """Rows that cannot be put back are left out, and it is tried again without them; `stop`: they are only reported."""
     for _ in range(_ROUNDS):
         wire.run("SAVEPOINT takeback_put")
         bad: dict[str, dict[str, set[int]]] = {}

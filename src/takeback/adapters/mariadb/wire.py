@@ -171,7 +171,7 @@ _EXAMPLE = "For example mariadb://user:password@host:3306/database."
 
 @contextmanager
 def words(database: Database) -> Iterator[None]:
-    """Errors of the driver as errors of ours. What the server says of a statement is repeated: it is the caller's."""
+    """Errors of the driver as errors of ours. The message of the server is repeated: the statement is the caller's."""
     from pymysql import err
 
     try:

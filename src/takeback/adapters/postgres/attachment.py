@@ -92,7 +92,7 @@ def hold(connection: "Connection") -> None:
 
 
 def _attach(connection: "Connection", places: Sequence[AttachedTable]) -> None:
-    """One table after the other, each in a transaction of its own, so that nobody waits for more than one of them."""
+    """One table after the other, each in a transaction of its own, so that others wait for at most one of them."""
     began = time.monotonic()
     for place in places:
         try:
@@ -105,7 +105,7 @@ def _attach(connection: "Connection", places: Sequence[AttachedTable]) -> None:
 
 
 def made_anew(connection: "Connection", place: AttachedTable) -> None:
-    """By whoever owns the table; they may have been made by an older takeback."""
+    """By the owner of the table; an older takeback may have made them."""
     patiently(connection, place, _with(connection, "select takeback.make_triggers(%s, %s, true)", place))
 
 
@@ -167,7 +167,7 @@ def _let_go(connection: "Connection") -> None:
 
 
 def sweep(connection: "Connection") -> None:
-    """Remove triggers that nobody uses: those that a killed process left."""
+    """Remove unused triggers, which a killed process left."""
     remove(connection, left(connection))
 
 
@@ -189,7 +189,7 @@ def left(connection: "Connection") -> list[AttachedTable]:
 
 
 def remove(connection: "Connection", places: Sequence[AttachedTable]) -> None:
-    """As far as nobody uses them, and others leave us the tables soon enough."""
+    """Remove those that no session uses, if others release the tables soon enough."""
     errors = driver().errors
     deadline = time.monotonic() + _TO_REMOVE
     waiting = list(places)
@@ -215,7 +215,7 @@ def remove(connection: "Connection", places: Sequence[AttachedTable]) -> None:
 
 
 def in_use(connection: "Connection") -> bool:
-    """If not, nobody begins to use them before this transaction has ended."""
+    """If not in use, no session can begin to use them before this transaction has ended."""
     alone = ask(connection, "select pg_try_advisory_xact_lock(%s, %s)", _IN_USE)[0][0]
     return not alone or ask(connection, "select takeback.at_work()")[0][0]
 

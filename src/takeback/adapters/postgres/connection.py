@@ -166,7 +166,7 @@ def run(connection: "Connection", sql: str, parameters: Sequence[Any] | dict[str
 
 
 def patience(connection: "Connection") -> str:
-    """A statement: how long this transaction waits for whoever has what we need."""
+    """A statement that sets how long this transaction waits for locks."""
     seconds = connection.lookout.waiting.seconds if connection.lookout else SECONDS
     return f"set local lock_timeout = '{seconds}s'"
 
@@ -197,7 +197,7 @@ def give_up(connection: "Connection") -> None:
 
 @contextmanager
 def understood(what: str = "") -> Iterator[None]:
-    """An error of the driver becomes one of ours. Nothing is left: whoever asks has rolled back."""
+    """Errors of the driver become ours. The caller has rolled back."""
     psycopg = driver()
     try:
         yield

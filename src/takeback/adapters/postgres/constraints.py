@@ -262,7 +262,7 @@ _MOST = 100
 
 
 def named(connection: "Connection", ties: Ties, net: Net, found: list[RowObstacle]) -> list[RowObstacle]:
-    """The same obstacles; of those that cannot go it is told because of whom."""
+    """The same obstacles; for rows that cannot be removed, with the effect that blocks them."""
     if not net.keyed or not any(one.kind == "child" for one in found):
         return found
     told: dict[str, list[str]] = {}

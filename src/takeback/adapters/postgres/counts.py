@@ -58,7 +58,7 @@ where c.i <> 0 or c.u <> 0 or c.d <> 0
 
 
 class Counted(NamedTuple):
-    """What a transaction changed: in which logs it is, and how many rows of which table."""
+    """The changes of a transaction: the logs they are in, and the number of rows by table."""
 
     logs: tuple[int, ...]
     tables: dict[str, dict[str, int]]
@@ -121,7 +121,7 @@ def counted(connection: "Connection", op: int, before: dict[int, WrittenTable]) 
 
 
 def refuse_schema(connection: "Connection", before: dict[int, WrittenTable]) -> None:
-    """What was changed so far is not the schema, in ways that we know nothing of."""
+    """Refuse if the schema was changed so far in a way that takeback does not know."""
     found = since(written(connection), before)
     _refuse_schema(connection, [one for one in found if one.schema == "pg_catalog"], _truncated(connection))
 
@@ -154,7 +154,7 @@ def _numbers(told: str | None) -> set[int]:
 
 
 def _logged(ours: list[WrittenTable]) -> dict[int, int]:
-    """Images by log. Whoever writes to our tables in any other way is stopped."""
+    """Images by log. Any other write to our tables is refused."""
     found: dict[int, int] = {}
     for one in ours:
         number = one.name.removeprefix("log_")
@@ -296,7 +296,7 @@ class Netting:
         self._keyless: dict[int, bool] = {}  # by log
 
     def netted(self, connection: "Connection", op: int, found: Counted, statements: int) -> Counted:
-        """What the server counted is right where one statement wrote to rows that have a key."""
+        """The net counts. The counts of the server are right if one statement wrote to rows with a key."""
         if statements > 1:
             wanted: Collection[int] = found.logs
         else:
@@ -342,12 +342,12 @@ class WrittenTally:
         return written(self._connection)
 
     def forget_since(self, mark: dict[int, WrittenTable]) -> None:
-        """What was written since then does not count."""
+        """Ignore writes since then."""
         for one in since(written(self._connection), mark):
             self._forget(one)
 
     def known(self, new: frozenset[int]) -> None:
-        """The schema was changed, and it is known how. What a new table was made with is part of its making."""
+        """The schema was changed in a known way. The first rows of a new table are part of its creation."""
         for one in since(written(self._connection), self.before):
             if one.schema == "pg_catalog" or one.oid in new:
                 self._forget(one)

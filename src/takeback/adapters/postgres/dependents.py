@@ -208,7 +208,7 @@ def _logs(connection: "Connection") -> list[tuple[int, int]]:
 
 
 def _pointing(connection: "Connection", seen: Look) -> list[str]:
-    """Whoever wrote the rows that point to one which cannot go."""
+    """The effects that wrote rows which point to a row that cannot be removed."""
     logs = dict(
         ask(
             connection,

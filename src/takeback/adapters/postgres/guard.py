@@ -1,5 +1,5 @@
-"""Stop a program before it does what has no way back: changes the schema where no event trigger could save rows first,
-or writes to large objects, roles and databases, of which no trigger tells.
+"""Stop a program before it makes a change without a way back: changes the schema where no event trigger could save rows
+first, or writes to large objects, roles and databases, which no trigger reports.
 
 A connection of ours reads every table, and holds the catalogs of the rest against writers, so nobody can change them
 without waiting for us. If the program waits, its statement is ended; if it is somebody else, we stand aside and come
@@ -87,7 +87,7 @@ class Guard:
         hold(self._connection)
 
     def start(self, name: str, tables: bool) -> None:
-        """`name`: of the program's sessions; `tables`: no event trigger tells of what becomes of them."""
+        """`name`: of the program's sessions; `tables`: no event trigger reports changes of tables."""
         self._name = name
         try:
             self._connection.execute(PLAINLY.encode())
@@ -112,7 +112,7 @@ class Guard:
         self._connection.close()
 
     def _hold(self, oids: list[int]) -> None:
-        """What is gone meanwhile is not there to be held."""
+        """A table that was dropped in between cannot be held."""
         names = ask(self._connection, _NAMES, [oids])
         for kind, mode in ((_TABLE, "access share"), (_CATALOG, "share")):
             if tables := ", ".join(f"only {name}" for oid, name in names if self._kinds[oid] == kind):
@@ -172,7 +172,7 @@ class Guard:
             )
 
     def _stand_aside(self) -> None:
-        """Whoever waits for us gets what he waits for; the others are held again at once, that one when it is free."""
+        """Release the tables that others wait for; hold the rest again at once, and those when they are free."""
         run(self._connection, "rollback")
         run(self._connection, "begin")
         run(self._connection, _AT_ONCE)

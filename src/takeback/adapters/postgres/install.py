@@ -1,4 +1,4 @@
-"""What is installed: the schema `takeback`, and for each table a log with its functions, kept up to date."""
+"""The installation: the schema `takeback`, and for each table a log with its functions, kept up to date."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ONE_AT_A_TIME = 0x7A6B6261636B
 
 
 class Capture(NamedTuple):
-    """What is installed on one table."""
+    """The capture of one table."""
 
     log: int
     shape: list[list[int | str]]
@@ -103,7 +103,8 @@ def _log_of(connection: "Connection", root: Table) -> int:
 
 
 def _give_to_owner(connection: "Connection", log: int) -> None:
-    """Whoever protected the table, functions of the schema's owner read the log, and no policy is in their way."""
+    """Any role may have protected the table; functions of the schema's owner read the log, and no policy blocks
+    them."""
     asked = "select nspowner::regrole::text, quote_ident(current_user) from pg_namespace where nspname = %s"
     owner, we = ask(connection, asked, [SCHEMA])[0]
     if owner != we:
@@ -158,7 +159,7 @@ def _kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
 
 
 def adapt(connection: "Connection") -> None:
-    """Columns that came or went since the triggers were installed. New tables are left to whoever protects."""
+    """Adapt to columns added or dropped since the triggers were installed. New tables are left to `protect`."""
     known = captures(connection)
     stale = [
         table

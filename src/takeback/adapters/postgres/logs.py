@@ -48,7 +48,7 @@ class LogReach(NamedTuple):
 
 
 class KeptImages(NamedTuple):
-    """What a log has of an effect."""
+    """The images of an effect in a log."""
 
     log: int
     relation: int

@@ -52,7 +52,7 @@ def find(connection: "Connection", effect: str, lock: bool = False) -> PostgresO
 
 
 def question(effect: str, lock: bool = False) -> Question:
-    """For whoever asks more than this."""
+    """The question, for a caller that sends several at once."""
     return Question(
         f"select {_COLUMNS} from takeback.op o where o.id = %s{' for update' if lock else ''}", [effect]
     )
@@ -133,7 +133,7 @@ def mirror(op: int, of: PostgresOp) -> Question:
 
 
 def _give_mirrors_their_own(connection: "Connection", op: PostgresOp) -> None:
-    """Whoever shares these images gets a copy, before they go."""
+    """Effects that share these images get a copy before they are removed."""
     sharing = ask(
         connection, "select no, turned from takeback.op where mirrors = %s and not forgotten", [op.no]
     )

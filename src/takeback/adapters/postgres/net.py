@@ -1,4 +1,4 @@
-"""What an effect came to, row by row, beside what is there now: one temporary table for each table it touched.
+"""The net changes of an effect, row by row, beside the present rows: one temporary table for each touched table.
 
 Old images count -1 and new ones +1; equal images of one effect cancel out, in whatever order they were written. What
 is left on the minus side is what each row was before, on the plus side what it became.
@@ -73,8 +73,8 @@ class Net(NamedTuple):
 
     @property
     def paired(self) -> bool:
-        """May the server be asked for pairs of a row before and after without being told how to find them? It takes
-        them for a few, and would compare all with all if it may."""
+        """Whether the server may choose how to pair the rows before and after. It assumes few rows, and would compare
+        all with all."""
         return self.joined or self.olds + self.news <= MANY
 
     @property
@@ -336,7 +336,7 @@ def counts(connection: "Connection", net: Net) -> dict[str, int]:
 
 
 def overwrite(connection: "Connection", net: Net) -> None:
-    """Force: what is there now goes, whoever made it."""
+    """Force: overwrite the present rows, also those of others."""
     what = ", ".join(f"'{one}'" for one in OVERWRITABLE)
     fewer = "" if net.keyed else ", copies = least(copies, there)"
     run(connection, f"update {net.name} set status = 'force'{fewer} where status in ({what})")

@@ -97,7 +97,7 @@ class Lookout:
 
 
 def _holder(witness: "psycopg.Connection[Any]", pid: int) -> Holder | None:
-    """What is held first: it is what does not end by itself."""
+    """Held changes first, because they do not end by themselves."""
     asked = {"pid": pid}
     for (name,) in witness.execute(_PREPARED.encode(), asked):
         if named := _NAMED.match(name):

@@ -30,7 +30,7 @@ class PostgresLink(NamedTuple):
 
 
 class PostgresLinks:
-    """At most one for each address waits to be used; closed with whoever has this."""
+    """At most one idle connection for each address; closed with the adapter."""
 
     def __init__(self, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self._keyring = keyring

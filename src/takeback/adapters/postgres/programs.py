@@ -1,4 +1,4 @@
-"""A program with its own driver: what its sessions write is one effect; what it lost and nobody saw is told."""
+"""A program with its own driver: the writes of its sessions are one effect; unseen losses are reported."""
 
 import json
 import time
@@ -116,7 +116,7 @@ def besides_of(connection: "Connection", op: int) -> Besides:
 
 
 def _sequences(connection: "Connection", op: int) -> list[str]:
-    """What they had reached is kept with the effect."""
+    """Their values are kept with the effect."""
     if outdated(connection):
         return []
     rows = ask(connection, "select sequence, was from takeback.counted_back(%s)", [op])
@@ -320,7 +320,7 @@ def leave(connection: "Connection", effect: Effect, tell: Tell = quiet) -> dict[
 
 
 def sees_schema(connection: "Connection") -> bool:
-    """Event triggers tell what becomes of the schema; only a superuser may have them."""
+    """Event triggers report changes of the schema; only a superuser may have them."""
     return bool(
         ask(
             connection,

@@ -180,7 +180,7 @@ _NOT_COVERED = (
 
 
 _OLDER = (
-    "An older takeback protected this database. What was captured can be undone; the owner's next change brings it up "
+    "An older takeback protected this database. Captured changes can be undone; the owner's next change brings it up "
     "to date, or `takeback sql protect`. Until then changes of other roles are refused."
 )
 

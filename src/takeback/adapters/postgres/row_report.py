@@ -144,7 +144,7 @@ def _in_words_of_copies(table: Table, copies: int, there: int, row: list[str | N
 def effect_rows(
     connection: "Connection", op: int, logs: Sequence[int], turned: bool = False, wide: bool = True
 ) -> Generator[RowChange]:
-    """What an effect changed, table by table; `op` is the one that the images are of."""
+    """The changes of an effect, table by table; `op` is the one that the images belong to."""
     found = list(_nets(connection, op, logs, turned, wide))
     gone = sorted(set(logs) - {net.log for net in found})
     for net in (*found, *(Net(table, log, op, turned, wide) for log, table in _dropped(connection, gone))):

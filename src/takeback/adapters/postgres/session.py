@@ -73,7 +73,7 @@ def _opening(effect: Effect) -> Question:
 
 
 def close_op(op: int, logs: Sequence[int], told: dict[str, Any], moves: Sequence[TableMove] = ()) -> Question:
-    """The receipt stays with the marker, for whoever finds it after a crash."""
+    """The receipt is stored with the marker, to be found after a crash."""
     values = [op, list(logs), json.dumps(told), json.dumps(dropped_tables.to_json(moves))]
     return Question("select takeback.close(%s, %s, %s, %s)", values)
 
@@ -88,7 +88,7 @@ class PostgresSession:
         again: "Callable[[], Connection]",
         held: dict[str, "PostgresSession"],
     ) -> None:
-        """`held`: which session holds which effect, for whoever decides."""
+        """`held`: which session holds which effect, for a later decision."""
         self.database = database
         self._again = again
         self._connection = connection
@@ -138,7 +138,7 @@ class PostgresSession:
         return True
 
     def _begin(self, how: str) -> None:
-        """A connection that the server has ended meanwhile is made again: nothing was begun on it."""
+        """Open the connection again if the server has closed it: nothing was begun on it."""
         psycopg = driver()
         try:
             run(self._connection, how)
@@ -383,7 +383,7 @@ class PostgresSession:
 
 @contextmanager
 def _fitting() -> Iterator[None]:
-    """What is no parameter at all, or no text that can be sent, the driver tells as Python does."""
+    """The driver reports values that cannot be parameters, or text that cannot be sent, with errors of Python."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,6 +1,6 @@
 """Cut a text into statements, as the server would, and know those that cannot be part of an effect.
 
-This decides what is told, and that one statement at a time is sent; the server decides what may happen."""
+This decides the messages, and that one statement at a time is sent; the server decides what may happen."""
 
 import re
 from collections.abc import Iterator
@@ -126,7 +126,7 @@ def refuse_impossible(statement: str) -> None:
             hint="Nothing was changed. Run it yourself, outside takeback.",
         )
     if first == "NOTIFY":
-        raise Refused("What was notified cannot be taken back.", hint="Nothing was changed.")
+        raise Refused("A notification cannot be taken back.", hint="Nothing was changed.")
 
 
 def _no_way_back(three: str, statement: str) -> str:

@@ -1,4 +1,4 @@
-"""What the catalog says of tables: columns, keys, foreign keys, sizes, who may change them."""
+"""Tables from the catalog: columns, keys, foreign keys, sizes, rights."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,7 +72,7 @@ class Table(NamedTuple):
 
     @property
     def key(self) -> Unique | None:
-        """What tells its rows apart: the primary key, or else a unique index of columns that are never null."""
+        """The key of its rows: the primary key, or else a unique index of columns that are never null."""
         whole = [one for one in self.uniques if one.columns and one.never_null]
         return next((one for one in whole if one.primary), whole[0] if whole else None)
 
@@ -173,7 +173,7 @@ def tables(connection: "Connection", oids: Sequence[int] | None = None) -> tuple
 
 
 def questions(oids: Sequence[int]) -> list[Question]:
-    """For whoever asks more than this."""
+    """The questions, for a caller that sends several at once."""
     numbers = list(oids)
     parts = (_COLUMNS, _UNIQUES, _TRIGGERS, _RULES)
     return [Question(_TABLES, {"oids": numbers}), *(Question(part, [numbers]) for part in parts)]

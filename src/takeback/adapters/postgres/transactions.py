@@ -54,8 +54,8 @@ def refuse_another(identity: str, database: Database) -> None:
 
 
 def happened(connection: "Connection", effect: str) -> dict[str, Any] | None:
-    """What it changed, in numbers, if it is there and was not taken back; else None. Whoever may still be at work on it
-    is ended first: afterwards it is there or it will never be."""
+    """What it changed, in numbers, if it is there and was not taken back; else None. A session that may still work on
+    it is ended first, so the answer is final."""
     found = end_work(connection, effect)
     if not found:
         return None
@@ -64,8 +64,8 @@ def happened(connection: "Connection", effect: str) -> dict[str, Any] | None:
 
 
 def end_work(connection: "Connection", effect: str) -> list[tuple[Any, ...]]:
-    """A server process whose client died goes on until it notices, over a network for minutes. The marker, if the
-    database knows of any: looked for after it was seen that nobody is at work."""
+    """A server process whose client died keeps running until it notices, over a network for minutes. Returns the
+    marker, if there is one: looked for after no session works on it."""
     deadline = time.monotonic() + _PATIENCE
     told: set[int] = set()
     while True:
@@ -124,12 +124,12 @@ def prepare(connection: "Connection", effect: str) -> None:
 
 
 def name_session(connection: "Connection", effect: str) -> None:
-    """So that whoever waits for it finds out what for. With the transaction it ends."""
+    """So that a waiting session can see what it waits for. The name ends with the transaction."""
     run(connection, f"set local application_name = {literal(_name(effect))}")
 
 
 def prepared(connection: "Connection", effect: str) -> bool:
-    """Asked when nobody can be about to prepare it any more."""
+    """Called when no session can prepare it any more."""
     end_work(connection, effect)
     return bool(ask(connection, _PREPARED, [_name(effect)]))
 

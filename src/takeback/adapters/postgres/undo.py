@@ -250,7 +250,7 @@ def _reverse(connection: "Connection", attempt: int, rows: "Rows") -> dict[str, 
 
 
 def _stop_others(connection: "Connection", op: PostgresOp) -> None:
-    """Whoever writes to the tables of the effect waits until it is taken back."""
+    """Make writers of these tables wait until the effect is undone."""
     there = ask(
         connection,
         "select c.oid::regclass::text from takeback.log l join pg_class c on c.oid = l.relation "

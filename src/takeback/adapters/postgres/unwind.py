@@ -28,7 +28,7 @@ MOST = 100
 
 
 class Look(NamedTuple):
-    """What an undo would find, in temporary tables of this transaction."""
+    """The plan of an undo, in temporary tables of this transaction."""
 
     op: PostgresOp
     ties: constraints.Ties
@@ -113,8 +113,8 @@ def _net(table: Table, one: KeptImages, op: PostgresOp, stretch: Stretch, size: 
 
 
 def _lock(connection: "Connection", ties: constraints.Ties, full: bool) -> None:
-    """Rows with a key are compared again in the statement that changes them, so that others may go on writing. Without
-    a key, or with foreign keys that act by themselves, nobody else writes meanwhile."""
+    """Rows with a key are compared again in the statement that changes them, so that others may keep writing. Without a
+    key, or with foreign keys that cascade, others must wait."""
     touched = {oid for oid, one in ties.nets.items() if not full or not one.keyed}
     if not full:
         touched |= {one.child for one in ties.foreign if one.parent in touched} & set(ties.tables)
@@ -178,8 +178,8 @@ def plainly(seen: Look) -> bool:
 
 
 def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict[str, dict[str, int]]:
-    """Put back what is to be put back. What is written belongs to whatever op is open on the connection, unless it need
-    not be `logged`."""
+    """Put the rows back. The writes belong to the op that is open on the connection, unless they need not be
+    `logged`."""
     psycopg = driver()
     touched = [one.table for one in seen.ties.nets.values()]
     off, on = (_ALL_OFF, _ALL_ON) if seen.full else (put_back.quiet(touched), put_back.loud(touched))
@@ -256,7 +256,7 @@ def refuse(op: PostgresOp, found: Sequence[RowObstacle], conflicts: int) -> Conf
 
 
 def refuse_other(seen: Look, on_conflict: OnConflict, partial: bool, found: Sequence[RowObstacle]) -> None:
-    """What was planned must be what is there, now that nobody can change it."""
+    """Refuse if the rows are no longer as planned, now that no one can change them."""
     if on_conflict.skips:
         if bool(seen.conflicts) != partial:
             raise Drifted(
@@ -297,7 +297,7 @@ class Unwound(NamedTuple):
 def unwind(
     connection: "Connection", op: PostgresOp, number: int, on_conflict: OnConflict, lock: bool
 ) -> Unwound:
-    """What is done belongs to op `number`. It ends at the first stage where something is in the way."""
+    """The writes belong to op `number`. It stops at the first stage with a conflict."""
     record = again(connection, op)
     look_for_missing(connection, record)
     events: list[TableMove | SchemaStep] = [*record.moves, *steps_of(connection, record.no)]

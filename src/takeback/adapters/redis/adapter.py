@@ -1,4 +1,4 @@
-"""Keys of Redis and Valkey as effects: images in the store, a mark in the server that tells whether it happened."""
+"""Keys of Redis and Valkey as effects: images in the store, a mark in the server that says whether it happened."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -87,7 +87,7 @@ class RedisAdapter:
         raise Misuse("The commands of this effect are not kept, so it cannot be made again.")
 
     def verify(self, effect: Effect) -> Sighting:
-        """The mark decides. Where there is none, nobody who is still on his way can make one any more."""
+        """The mark decides. If there is none, the fence keeps a slow process from making one later."""
         with self._links.to(database_of(effect)) as link:
             op = marks.find(link, effect.id) or _fenced(link, effect.id)
             there = op is not None and not op.undone_by
@@ -97,7 +97,8 @@ class RedisAdapter:
         return Sighting(standing, "", targets, receipt)
 
     def _receipt(self, link: RedisLink, effect: Effect) -> dict[str, Any]:
-        """Again, for one that a dead process made, and what it left written down while that can be told."""
+        """The receipt of an effect whose process died, with the images it left, recorded while they can still be
+        read."""
         if effect.receipt:
             return effect.receipt
         past = known(link, self._blobs, effect)
@@ -196,8 +197,8 @@ def _refuse_named(tables: Sequence[str]) -> None:
 
 
 def _fenced(link: RedisLink, effect: str) -> RedisOp | None:
-    """Whoever has looked at the keys and has not written yet will not be able to; and the mark, asked for once more in
-    the same step."""
+    """Set a fence, so that a process that has read the keys but not written yet cannot write any more; read the mark
+    again in the same step."""
     fence: Command = ("SET", marks.fence_key(effect), "1", "EX", marks.FENCED_FOR)
     replies = transact(link, (fence, ("HGETALL", marks.op_key(effect))))
     assert replies is not None  # nothing was watched

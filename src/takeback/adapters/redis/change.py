@@ -14,7 +14,7 @@ ATTEMPTS = 50
 
 
 class SeenKeys(NamedTuple):
-    """What is there now; nobody can change it before we do without our change being given up."""
+    """The present values; if someone changes them before we do, our change is abandoned."""
 
     images: tuple[Image, ...]
     now: int  # of the server
@@ -23,7 +23,7 @@ class SeenKeys(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What to do, now that it is known what is there."""
+    """The commands to send, now that the present values are known."""
 
     commands: tuple[Command, ...]
     keys: tuple[bytes, ...] | None = None  # that it touches; None: all that were looked at
@@ -57,7 +57,7 @@ def change(
     decide: Callable[[SeenKeys], Steps | None],
     watch: Iterable[bytes] = (),
 ) -> MadeChange | None:
-    """None if `decide` says so. What was there is durable in the store before anything is changed."""
+    """None if `decide` says so. The earlier values are durable in the store before anything is changed."""
     for _ in range(ATTEMPTS):
         found = look(link, effect, keys, watch)
         try:
@@ -273,7 +273,7 @@ def bring_forward(
 
 
 def build(link: RedisLink, effect: str, images: Iterable[Image]) -> None:
-    """Under names that nobody looks at."""
+    """Build the values under scratch names."""
     prefix = prefix_of(effect)
     waiting: list[Command] = []
     for image in images:
@@ -293,7 +293,8 @@ def _send(link: RedisLink, commands: list[Command]) -> None:
 
 
 def drain(link: RedisLink, blobs: Blobs, effect: str, op: RedisOp) -> tuple[RedisOp, dict[str, Any]]:
-    """What is held goes into the store, and is then removed. Also after a crash: it is held until it is durable."""
+    """Move the keys put aside into the store, then remove them. They stay aside until they are durable, so this works
+    after a crash too."""
     tables: dict[str, Any] = {}
     if op.held != KEPT:
         others = {image.key: image for image in kept(blobs, op.before)}

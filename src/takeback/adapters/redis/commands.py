@@ -1,4 +1,4 @@
-"""What a command is: it reads, it writes these keys, or it is refused. The server's own description decides."""
+"""Classify commands: one reads, writes these keys, or is refused. The server's own description decides."""
 
 import re
 from collections.abc import Iterator, Sequence

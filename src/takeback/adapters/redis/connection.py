@@ -32,7 +32,7 @@ class RedisLink:
 
     @property
     def is_stale(self) -> bool:
-        """The server has closed it, or said something that nobody asked for."""
+        """The server has closed the connection, or sent an unexpected reply."""
         try:
             return self._connection.can_read(timeout=0)
         except _lost():
@@ -171,7 +171,7 @@ def _gone(error: Exception) -> ResourceUnreachable:
 
 
 def trouble(error: Exception) -> TakebackError:
-    """What a server's refusal of one of our own commands means."""
+    """The error for a server's refusal of one of our own commands."""
     says = str(error)
     code = says.partition(" ")[0]
     if code in _NOT_NOW:

@@ -70,8 +70,8 @@ def changed_by(link: RedisLink, no: int, keys: Sequence[bytes], itself: str) -> 
 
 
 def rebase(link: RedisLink, blobs: Blobs, past: KnownKeys, conflicts: Sequence[RedisChoice]) -> list[Rebased]:
-    """A key went A → B by the effect that is taken back, and B → C by a later one. It stays C; but whoever takes the
-    later one back must then find A, or what was taken back would come back with it."""
+    """A key went A → B by the effect that is taken back, and B → C by a later one. It stays C; but an undo of the later
+    one must then restore A, or it would bring the undone value B back."""
     no = past.op.no if past.op else 0
     wanted: dict[str, dict[bytes, Image]] = {}
     touched = marks.later(link, no, [one.key for one in conflicts])

@@ -1,4 +1,4 @@
-"""What a DUMP says of a key, whichever way it is laid out: packed lists, numbers and streams are taken apart."""
+"""Decode the DUMP of a key, in each of its encodings: packed lists, numbers and streams."""
 
 import struct
 from collections.abc import Iterator
@@ -201,7 +201,7 @@ HYPERLOGLOG = b"HYLL"
 
 
 class Content(NamedTuple):
-    """Two are equal when no command could tell the keys apart; `value` is in the plain types of Python."""
+    """Two are equal if no command could distinguish the keys; `value` is in the plain types of Python."""
 
     type: str  # as TYPE says it; "unknown" for one that we cannot read: then `value` is its bytes
     value: Any

@@ -19,7 +19,7 @@ class Image(NamedTuple):
     expires: int = NEVER  # milliseconds since 1970
 
     def at(self, now: int) -> "Image":
-        """As it would be found at that time: what has expired is not there, and nobody's doing."""
+        """As it would be found at that time: an expired key is absent, and that is not a change."""
         if self.dump is None or NEVER < self.expires <= now:
             return Image(self.key)
         return self

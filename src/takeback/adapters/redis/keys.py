@@ -24,8 +24,8 @@ class KnownKeys(NamedTuple):
     after: dict[bytes, Image] | None  # None: not known, for it was killed before that was written down
 
     def left(self, current: tuple[Image, ...]) -> dict[bytes, Image] | None:
-        """What the effect left. Where that was not written down, the fingerprint in the mark tells whether all of it
-        is there still."""
+        """The values that the effect left. If they were not recorded, the fingerprint in the mark says whether all are
+        unchanged."""
         if self.after is not None or self.op is None:
             return self.after
         return {image.key: image for image in current} if marks.print_of(current) == self.op.print else None
@@ -174,8 +174,7 @@ class RedisChoice(NamedTuple):
 def choose(
     known: KnownKeys, current: Sequence[Image], now: int, on_conflict: OnConflict
 ) -> tuple[RedisChoice, ...]:
-    """An image that has expired by now is the same as no key: time takes part in every state, and is nobody's
-    change."""
+    """An image that has expired is the same as no key: expiry is not a change."""
     left = known.left(tuple(current))
     found: list[RedisChoice] = []
     for seen in current:

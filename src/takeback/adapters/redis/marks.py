@@ -57,7 +57,7 @@ class RedisOp(NamedTuple):
 
 
 class LeftKeys(NamedTuple):
-    """What a change left, seen in the same step."""
+    """The values a change left, read in the same step."""
 
     no: int
     now: int

@@ -115,7 +115,7 @@ class RedisSession:
 
     @property
     def database(self) -> Database:
-        """With its identity, which whoever is about to change something asks for: one who only reads writes nothing."""
+        """With its identity, which is needed before a change only, because finding it out may write."""
         if not self._found.identity:
             self._found = self._found._replace(identity=identity(self.link))
         return self._found

@@ -63,13 +63,13 @@ class FoundKeys(NamedTuple):
     conflicts: tuple[RedisChoice, ...]
 
     def choices(self) -> tuple[RedisChoice, ...]:
-        """Enough of them to tell what would happen."""
+        """Enough of them to show what would happen."""
         free = [RedisChoice(b"", Outcome.UNDONE, Image(b""), Image(b""))] if self.free else []
         return (*free, *self.over, *self.conflicts)
 
 
 def pairs(blobs: Blobs, digests: Digests) -> Iterator[tuple[Image, Image]]:
-    """What was found and what was left; where that is not known, as if nothing had been left."""
+    """The present and the left values; an unknown left value counts as absent."""
     after = kept(blobs, digests.after) if digests.after else None
     for before in kept(blobs, digests.before):
         yield before, next(after) if after is not None else Image(before.key)

@@ -345,8 +345,8 @@ class SqliteAdapter:
 
 
 def _telling(held: dict[str, SqliteSession], waiting: Waiting) -> Callable[[int, str], None]:
-    """For whom it waits; what is held here is known by its effect. It does not know the adapter: a process that knows
-    who knows it would outlive them both for a while."""
+    """Report what a statement waits for; our own held changes are named by their effect. The function does not refer to
+    the adapter: a circle would keep the child process alive longer than both."""
 
     def tell(process: int, words: str) -> None:
         effect = next((id for id, session in held.items() if session.pid == process), "")

@@ -1,4 +1,4 @@
-"""The process that has SQLite in it. Ours never has: whoever uses us may use the sqlite3 of Python on the same file,
+"""The process that has SQLite in it. Ours never loads it: the caller may use the sqlite3 of Python on the same file,
 and two SQLite libraries in one process do not see each other's locks."""
 
 import os
@@ -37,7 +37,7 @@ class SqliteChild:
         return bool(self.pid) and self._owner == os.getpid()
 
     def ask(self, what: str, *given: Any, tell: Tell) -> Any:
-        """`tell`: who has what it waits for meanwhile."""
+        """`tell` reports who has the lock it waits for."""
         try:
             wire.send(self._to, (what, given))
             while (message := wire.receive(self._from))[0] == "waiting":

@@ -59,14 +59,14 @@ _LOST = "The process that works on the database ended."
 
 
 def _silently(process: int, words: str) -> None:
-    """Nobody listens."""
+    """Report to no one."""
 
 
 class SqliteDesk:
     """Asks one child about one file; starts it when it is needed, and again when it is gone."""
 
     def __init__(self, path: str, patience: int = SECONDS, tell: Tell = _silently) -> None:
-        """`patience`: seconds to wait for someone else's transaction; 0: no limit. `tell`: who is waited for."""
+        """`patience`: seconds to wait for a transaction of others; 0: no limit. `tell` reports whom it waits for."""
         self.path: str = path
         self._patience = patience
         self._tell = tell
@@ -243,7 +243,7 @@ class SqliteSession:
 
 
 def changes(found: list[Any]) -> Iterator[RowChange]:
-    """Rows of an effect, as the process tells them."""
+    """Rows of an effect, as the process sends them."""
     return (RowChange(table, key, before, became) for _, table, key, before, became in found)
 
 

@@ -196,7 +196,7 @@ class WatchedTree(TreeAdapter):
 
 
 def release(place: WatchPlace, name: str, tokens: tuple[str, ...]) -> None:
-    """Nobody will compare with these any more. Twice is once."""
+    """No comparison will need these any more. Twice is once."""
     if name in place.opened:
         place.opened[name].release(tokens)
         return

@@ -31,8 +31,8 @@ def differing(
     links_before: Callable[[int], Iterable[str]],
     instead: FileState = ABSENT,
 ) -> Compared:
-    """`before` and `after` hold the directories that differ at all, by path. `links_before` tells the names that an
-    inode had then, in directories that do not differ too. `instead`: what is there, where the root itself was."""
+    """`before` and `after` hold the directories that differ at all, by path. `links_before` gives the names that an
+    inode had then, also in directories that do not differ. `instead`: the present content at the path of the root."""
     told_of = {path: _names_to_compare(before[path], after[path]) for path in before}
     then, now = _states(before, told_of), _states(after, told_of)
     if instead["type"] != "absent":
@@ -75,7 +75,7 @@ def _left(one: Listing | None, other: Listing | None) -> Iterable[Inode]:
 
 
 def _closed_above(path: str, now: dict[str, FileState]) -> str:
-    """Why nobody could look whether it is still there; empty if one could."""
+    """Why takeback could not check whether it still exists; empty if it could."""
     while path:
         path = path.rpartition("/")[0]
         if reason := now.get(path, ABSENT).get("excluded"):
@@ -92,7 +92,7 @@ def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, Fi
 
 
 def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
-    """Those that may differ, that have further names, or are part of a database: of the others nothing is told."""
+    """Those that may differ, that have further names, or are part of a database; the others are left out."""
     if one is not None and other is not None and one.names == other.names and one.extras == other.extras:
         both = zip(one.names, one.entries, other.entries, strict=True)
         found = {name for name, old, new in both if old is not new and old != new}

@@ -140,8 +140,8 @@ class Fanotify:
         return inside
 
     def _nameless(self, handle: bytes, process: int, told: dict[str, set[bytes]]) -> None:
-        """A file that got another name, or lost one, is reported without any: it may be written through that one. The
-        kernel tells one of its names, which need not be ours."""
+        """A file that got another name, or lost one, is reported without a name; it may be written through the other
+        name. The kernel reports one of its names, which need not be ours."""
         path, status = self._found(handle)
         if status is None or stat.S_ISDIR(status.st_mode):
             return
@@ -198,8 +198,8 @@ class Fanotify:
 
 
 def changed_outside(book: Authors, family: set[int], but: Iterable[bytes]) -> list[bytes]:
-    """Paths beyond the root that these processes changed, and that bear witness of it: not what they only opened, nor
-    what they made and removed again. `but`: directories of which nothing is told."""
+    """Paths outside the root that these processes changed and that still show it: not those they only opened, or
+    created and removed again. `but`: directories to leave out."""
     found: list[bytes] = []
     above = tuple(one.rstrip(b"/") + b"/" for one in but)
     for (directory, name), processes in book.outside.items():

@@ -1,4 +1,4 @@
-"""What the kernel tells of changes below a root: a hint where to look, which must be able to say that it lost some."""
+"""Reports of the kernel about changes below a root: a hint where to look. A feed must say if it lost some."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _BUFFER = 1 << 18
 
 
 def checked(result: int) -> int:
-    """What a function of the C library returned, or the error it reports."""
+    """The result of a function of the C library, or the error it reports."""
     if result < 0:
         code: int = libc().get_errno()
         raise OSError(code, os.strerror(code))
@@ -29,7 +29,7 @@ def read_reports(fd: int) -> bytes:
 
 
 class Authors:
-    """A book of one watch: what its feed was told while the watch is open."""
+    """The book of one watch: the reports to its feed while the watch is open."""
 
     def __init__(self) -> None:
         self.of: dict[str, set[int]] = {}  # by quoted path from the root: processes
@@ -54,8 +54,8 @@ class Authors:
 
 
 def by_others(root: str, targets: Iterable[Target], authors: Authors, family: set[int]) -> dict[str, int]:
-    """Of these, by resource, those that only others changed, each with one of them. What nobody is known to have
-    changed is the family's, unless it came or went with a directory that others moved, made or removed."""
+    """Of these, by resource, those that only others changed, each with one of them. A change without a known author is
+    the family's, unless it came or went with a directory that others moved, created or removed."""
     if not authors.whole:
         return {}
     # The family may have changed something in a directory before others removed it: nobody tells what.
@@ -85,11 +85,12 @@ class Feed(Protocol):
     unsure: set[int]  # inodes of files that got or lost a name, told with none that is below the root
 
     def drain(self) -> Told | None:
-        """What may have changed since the last time; None if something was lost, and only a full look can tell."""
+        """Paths that may have changed since the last call; None if reports were lost, so that only a full scan can
+        tell."""
         ...
 
     def open_book(self) -> Authors | None:
-        """A book of who makes the changes that are told from now on; None if the kernel does not tell who."""
+        """A book of the authors of changes from now on; None if the kernel does not report them."""
         ...
 
     def close_book(self, book: Authors) -> None: ...

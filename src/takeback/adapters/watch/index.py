@@ -57,7 +57,7 @@ class Index:
     """Open one at a time in a process, and hold `looking` around everything that writes."""
 
     def __init__(self, directory: str, name: str, root: str = "") -> None:
-        """`root` is written down in a new one: whose index it is, cannot be told from its name."""
+        """`root` is recorded in a new index, because its file name does not say whose it is."""
         self.name = name
         self._root = root
         self._path = os.path.join(directory, name + _SUFFIX)
@@ -225,7 +225,7 @@ class Index:
         return any(self._db.execute(query, (path,)).fetchone() for path in paths)
 
     def linked_elsewhere(self) -> list[tuple[str, bytes]]:
-        """Names of files that have further names outside the tree: what is done through those, no feed tells."""
+        """Names of files that have further names outside the tree: no feed reports changes through those."""
         query = (
             "SELECT path, name FROM links JOIN (SELECT ino AS one, count(*) AS known FROM links GROUP BY ino) "
             "ON one = ino WHERE nlink > known"
@@ -314,7 +314,7 @@ class Index:
         return tuple(WatchClaim(token, generation, json.loads(owner)) for token, generation, owner in found)
 
     def release(self, tokens: Iterable[str]) -> None:
-        """They have ended. What nobody else needs of the past goes."""
+        """These watches have ended: remove generations that no other watch needs."""
         if self._is_another():
             self.close()
         if not self.exists():

@@ -18,8 +18,8 @@ _HONEST = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"bca
 
 
 def open_feed(root: Root, again: bool, crowded: bool = False) -> Feed | None:
-    """None: there is none, and every look is at the whole tree. `again`: it pays to arm one that is dear to arm.
-    `crowded`: what is told of the whole filesystem was too much the last time."""
+    """None: no feed is available, so every scan reads the whole tree. `again`: a feed that is costly to arm pays off.
+    `crowded`: reports of the whole filesystem were too many the last time."""
     if _filesystem_of(root.path) not in _HONEST:
         return None
     if os.geteuid() == 0 and not crowded:

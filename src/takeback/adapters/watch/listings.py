@@ -1,4 +1,4 @@
-"""What is directly in one directory, as the index keeps it: packed, because a tree has many and most never change."""
+"""The entries of one directory, as the index stores them: packed, because a tree has many and most never change."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def unpacked(row: Row) -> Listing:
 
 
 class Lately:
-    """What was unpacked a moment ago: a look, what is written down of it and the comparison need the same few."""
+    """Listings unpacked a moment ago: a scan, its record and the comparison need the same few."""
 
     def __init__(self) -> None:
         self._known: dict[Row, Listing] = {}  # the one used last stands last

@@ -1,4 +1,5 @@
-"""What other effects did to a watched tree meanwhile, path by path, and how a change is told that they had part in."""
+"""Changes of other effects to a watched tree during the watch, path by path, and the report of a change with several
+authors."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ _TELLING = ("type", "digest", "target", "mode")
 
 
 class OtherStep(NamedTuple):
-    """What another effect did to a path."""
+    """A change of another effect to a path."""
 
     effect: str
     target: Target
@@ -228,7 +229,7 @@ def is_watched(resource: str, roots: Collection[str]) -> bool:
 
 
 def seen(places: Places, resource: str, manner: FileState, blobs: Blobs) -> FileState | None:
-    """What is there now. None where nobody can look."""
+    """The present state. None if it cannot be read."""
     try:
         place = places.within_reach(resource)
         status = place.stat() if place else None

@@ -30,7 +30,7 @@ _WAIT = 1000  # milliseconds
 
 class Lineage:
     def __init__(self) -> None:
-        """`OSError` where the kernel does not tell."""
+        """Raises `OSError` if the kernel does not report processes."""
         import socket
 
         self._lost = False
@@ -62,7 +62,7 @@ class Lineage:
         self._socket.close()
 
     def descendants(self, of: int) -> set[int] | None:
-        """Of a process, itself among them, and all that were started since we listen; None if not all were told."""
+        """The process itself and all its descendants started since we listen; None if some reports were lost."""
         self._children += [_FORKED.unpack_from(rest)[1::2] for what, rest in self._told() if what == _FORK]
         if self._lost:
             return None
@@ -156,7 +156,7 @@ class Process(NamedTuple):
 
 
 def identity(pid: int, mark: str = "") -> dict[str, Any]:
-    """A process, so that another one can tell whether it still lives; JSON."""
+    """A process, so that another one can check whether it still lives; JSON."""
     found = {"pid": pid, "started": started(pid), "boot": _line("/proc/sys/kernel/random/boot_id")}
     return {**found, "mark": mark} if mark else found
 

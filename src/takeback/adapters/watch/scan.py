@@ -33,7 +33,7 @@ _ITSELF = frozenset((b"", b"."))  # the directory, as feeds name it
 
 
 class Doubt(Exception):
-    """What a feed told does not fit what is known: only a full look can tell."""
+    """The reports of a feed do not fit the index: a full scan is needed."""
 
 
 class Bounds(NamedTuple):
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What is left out."""
+    """Paths that are left out."""
 
     # Why a directory is left out ("" if it is not) and what kind of hole that is; asked with its quoted path.
     left_out: Callable[[str], tuple[str, str]]

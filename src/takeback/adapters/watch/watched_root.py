@@ -1,4 +1,4 @@
-"""One watched root: look at it, so that the store has everything that is there; compare it with what was there."""
+"""One watched root: scan it, so that the store has all of its content; compare it with the baseline."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ class WatchPlace(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """What was there, by name: everything it stands for is durable."""
+    """The name of an earlier state; its content is durable."""
 
     root: str
     file: str  # of the index
@@ -74,7 +74,7 @@ class Looked(NamedTuple):
 
 
 class WatchedRoot:
-    """Lives as long as its feed is to be used; without one it is made anew each time."""
+    """Lives as long as its feed; without a feed it is created for each use."""
 
     def __init__(self, root: Root, place: WatchPlace, feed: Feed | None = None) -> None:
         self.root = root
@@ -90,7 +90,7 @@ class WatchedRoot:
         self._books: dict[str, Authors] = {}  # by the token of the watch
 
     def follow(self, feed: Feed | None) -> None:
-        """From now on; the next look is at everything, because nobody told what happened before."""
+        """Follow changes from now on; the next scan reads everything, because earlier changes were not reported."""
         self.feed = feed
         self._books.clear()
         self._followed = -1
@@ -123,7 +123,7 @@ class WatchedRoot:
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
 
     def changes(self, baseline: Baseline) -> Compared:
-        """From the baseline to now; what is there now is in the store as well."""
+        """The changes from the baseline to now; the present content is in the store as well."""
         with self.index.looking():
             self._refuse_lost(baseline)
             self._look(Bounds(), sticky=True)
@@ -158,7 +158,7 @@ class WatchedRoot:
             )
 
     def _instead(self) -> FileState:
-        """What is at the path of the root, if the directory is no longer there."""
+        """The present content at the path of the root, if the directory no longer exists."""
         if self.index.row("") is not None:
             return ABSENT
         try:
@@ -224,7 +224,7 @@ class WatchedRoot:
         return hints
 
     def _add_links(self, hints: dict[str, set[bytes]]) -> None:
-        """What was done to a file through one of its names was done to all."""
+        """A change of a file through one of its names is a change of all names."""
         for path, name in self.index.linked_elsewhere():
             hints.setdefault(path, set()).add(name)
         for path, names in list(hints.items()):
@@ -299,7 +299,8 @@ class WatchedRoot:
         return row
 
     def _has_contents(self, rows: dict[str, Row]) -> bool:
-        """A sample of what the index names; a sweep leaves it, but someone may have started the store anew."""
+        """Check a sample of the content that the index names: a sweep keeps it, but someone may have replaced the
+        store."""
         step = max(1, len(rows) // _SAMPLE)
         samples = (next(digests_of(row), None) for row in list(rows.values())[::step])
         return all(self._place.blobs.has(digest.hex()) for digest in samples if digest)
@@ -377,7 +378,8 @@ class WatchedRoot:
         return Looked(self.index.write(seen, register), len(seen), scan.bytes)
 
     def _refuse_swept(self, seen: dict[str, Listing | None]) -> None:
-        """It took so long that a sweep may have taken what was put at its beginning, for nobody named it yet."""
+        """Refuse if the scan took so long that a sweep may have removed the first content put, which no record named
+        yet."""
         for listing in seen.values():
             for entry in listing.entries if listing else ():
                 if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):

@@ -99,7 +99,7 @@ def in_words(outcome: BoxOutcome) -> str:
         elif outcome.final:
             told.append(f"This is final: {why_final(outcome.final)}.")
     elif outcome.effect:
-        told.append(f"What it changed is kept as step {short(outcome.effect.id)} and can be undone.")
+        told.append(f"Its changes are kept as step {short(outcome.effect.id)} and can be undone.")
     else:
         told.append("It changed nothing.")
     if outcome.untold and not outcome.dropped:

@@ -217,7 +217,7 @@ def read_merge(
 def cannot_be_kept(lost: list[str]) -> NoRemedy:
     more = f" (and {len(lost) - _LISTED:,} more)" if len(lost) > _LISTED else ""
     return NoRemedy(
-        f"What the command did could not be taken back, so nothing of it was made: {'; '.join(lost[:_LISTED])}{more}.",
+        f"The changes of the command could not be undone later, so none was made: {'; '.join(lost[:_LISTED])}{more}.",
         hint="Nothing was changed. Make what cannot be read readable first (chmod u+rwX); what belongs to others takes "
         "root, or `takeback run --in-place`, whose undo leaves the owner behind.",
     )

@@ -157,7 +157,7 @@ def _in_words(outcome: CommandOutcome) -> str:
     if outcome.changes:
         paths = ", ".join(one.path for one in outcome.changes[:_LISTED])
         more = f" and {len(outcome.changes) - _LISTED:,} more" if len(outcome.changes) > _LISTED else ""
-        dropped = f"What it had changed was dropped, so all files are as before: {paths}{more}."
+        dropped = f"Its changes were dropped, so all files are as before: {paths}{more}."
         if outcome.dropped:
             dropped += f" `takeback apply {short(outcome.dropped.id)}` makes it after all."
         elif outcome.final:

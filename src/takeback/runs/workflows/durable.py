@@ -68,7 +68,7 @@ class Durable(ABC):
     def remember(self, name: str, fn: Callable[[], Any]) -> Any:
         """What `fn()` returned the first time: in a workflow it is not called again when the run is resumed. For
         whatever may answer differently tomorrow: the time, a random number, a model. JSON; it must change nothing."""
-        _refuse_nameless(name, "What is remembered")
+        _refuse_nameless(name, "The remembered value")
         if not callable(fn):
             raise Misuse(f"{fn!r} cannot be asked.", hint='For example run.remember("plan", lambda: ask(…)).')
         if self._replay is None:
@@ -137,7 +137,7 @@ class Durable(ABC):
             self._wait_here(event, lasts) if self._replay is None else self._wait(self._replay, event, lasts)
         )
         if signal is None:
-            raise TimeoutError(f"Nobody sent {event!r} in time.")
+            raise TimeoutError(f"No one sent {event!r} in time.")
         return json.loads(signal.data)
 
     def _wait_here(self, event: str, lasts: int | None) -> Signal | None:

@@ -71,7 +71,7 @@ def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
     # Whatever it is, the next worker must not meet it again at once, and a person must hear of it.
     except Exception as error:  # noqa: BLE001
         words = str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
-        shift.tell(f"Run {short(run.id)} cannot go on: {words}")
+        shift.tell(f"Run {short(run.id)} cannot continue: {words}")
         _put_aside(shift, run, error, words)
     finally:
         run.let_go()
@@ -80,7 +80,7 @@ def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
 def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
     due = shift.now() + _LONGEST * 1_000_000 if isinstance(error, Unavailable) else NEVER
     try:
-        run.suspend_workflow(Leaving(f"cannot go on: {words[:_MOST_WORDS]}", due))
+        run.suspend_workflow(Leaving(f"cannot continue: {words[:_MOST_WORDS]}", due))
     except TakebackError:
         # The store itself is in trouble. It is not asked again at once, neither by us nor, while we have the lease, by
         # others; what is recorded stays true.
@@ -116,9 +116,7 @@ def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None
 def _settle(shift: Shift, run: Run, history: History) -> bool:
     """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
     if functions := named(iter(open_in(shift.parts, run.id))):
-        shift.tell(
-            f"Going on with run {short(run.id)} ({run.name}) calls functions of {', '.join(functions)}."
-        )
+        shift.tell(f"Continuing run {short(run.id)} ({run.name}) calls functions of {', '.join(functions)}.")
     found = settle_open(shift.parts, run.lease)
     for one in found:
         if one.outcome == "left":
@@ -151,7 +149,7 @@ def _parked(effect: Effect) -> Leaving:
 def _later(shift: Shift, history: History, error: TakebackError) -> Leaving:
     again = history.again + 1
     wait = min(2 ** min(again - 1, 20), _LONGEST)
-    return Leaving(f"could not go on: {error}", shift.now() + wait * 1_000_000, again=again)
+    return Leaving(f"could not continue: {error}", shift.now() + wait * 1_000_000, again=again)
 
 
 def _doubted(shift: Shift, history: History, error: InDoubt) -> Leaving:
@@ -223,7 +221,7 @@ def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -
     if close_rolled_back(shift.parts, run.lease, result, RunState.UNDONE.value, told):
         return
     _refuse_stuck(shift, run)
-    raise Unavailable("What it did could not all be taken back yet.")
+    raise Unavailable("Not all of its effects could be undone yet.")
 
 
 POLL = 0.25  # seconds: a dead worker's run is taken over within two

@@ -219,7 +219,7 @@ class Packs:
         return disk.create_private(path)
 
     def sync(self) -> None:
-        """What was appended is durable when this returns, or the store is suspect: `ResourceUnreachable`. A commit that
+        """Appended entries are durable when this returns, or the store is suspect: `ResourceUnreachable`. A commit that
         names it comes after."""
         for file in list(self._open.values()):
             self._sync(file)
@@ -304,7 +304,7 @@ class Packs:
         return handle
 
     def forget_handles(self) -> None:
-        """A removed pack gives its space back only when nobody has it open."""
+        """A removed pack frees its space only when no process has it open."""
         for handle in self._reading.values():
             os.close(handle)
         self._reading.clear()

@@ -26,7 +26,7 @@ AHEAD = 64
 
 
 class ReadAhead:
-    """What it remembers may be out of date: whoever reads by it looks again if the bytes are not right.
+    """It may be out of date: a reader looks again if the bytes are wrong.
 
     Not thread-safe: the store's lock is held around it.
     """

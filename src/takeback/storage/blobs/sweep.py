@@ -109,7 +109,7 @@ class Sweeper:
         return Marks(lengths, needed, propping, bases)
 
     def _going(self, ask: Ask) -> set[int]:
-        """What is to be erased, with the pieces of it."""
+        """The blobs to erase, with their pieces."""
         found = [id for digest in self._erase.digests if (id := rows.find_id(ask, digest))]
         return self._reachable(ask, found) if found else set()
 
@@ -307,7 +307,7 @@ def _grouped(victims: list[Victim]) -> Iterator[list[int]]:
 
 
 def _cut_tails(database: Tables, directory: str, needed: Iterable[int]) -> None:
-    """What a writer left that died, and what was deleted there. It needs no room, unlike copying the rest."""
+    """Cut the tails that a dead writer left, and deleted ones. It needs no room, unlike copying the rest."""
     for pack in needed:
         handle = _locked(directory, pack, os.O_RDWR)
         if handle is None:

@@ -1,4 +1,4 @@
-"""Blobs put but not committed yet: the store's next transaction, whoever's it is, writes them first."""
+"""Blobs put but not committed yet: the store's next transaction writes them first."""
 
 from _thread import get_ident
 from collections.abc import Callable, Collection
@@ -147,7 +147,7 @@ class Holding:
         self._write(connection)
 
     def _write(self, connection: Connection) -> None:
-        """What is held becomes part of this transaction."""
+        """Write the held blobs in this transaction."""
         if not self.held:
             return
         self._in_transaction = lambda: connection.in_transaction

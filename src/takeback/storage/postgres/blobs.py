@@ -84,7 +84,7 @@ _SWEEP = "hashtext('takeback sweep'), hashtext(current_schema())"
 
 
 class Objects(Protocol):
-    """An object store. What is written is there when the call returns."""
+    """An object store. Writes are durable when the call returns."""
 
     def put(self, name: str, data: bytes) -> None: ...
 

@@ -254,7 +254,7 @@ _DAMAGED = ("XX001", "XX002")
 
 
 def is_lost(error: Any) -> bool:
-    """Whether the connection is gone: then nobody has said what became of the statement."""
+    """Whether the connection was lost: then the outcome of the statement is unknown."""
     psycopg = driver()
     state: str = error.sqlstate or ""
     if isinstance(error, psycopg.InterfaceError):
@@ -310,7 +310,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
 
 
 def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackError:
-    """What the functions in schema/ raise."""
+    """The errors that the functions in schema/ raise."""
     effect: str = detail.get("effect", "")
     if state == "TB001":
         return taken_over(run)

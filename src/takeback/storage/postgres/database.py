@@ -1,4 +1,4 @@
-"""Connections to the store's database: one that writes, a few that read, each made anew when it was cut."""
+"""Connections to the store's database: one that writes, a few that read; each is opened again if it was lost."""
 
 import os
 import re
@@ -58,7 +58,7 @@ class StoreSession:
 
 
 class PostgresDatabase:
-    """Thread-safe. Whoever writes holds the lock from begin to commit; readers have connections of their own."""
+    """Thread-safe. A writer holds the lock from begin to commit; readers have their own connections."""
 
     def __init__(self, address: Address, patience: float = PATIENCE) -> None:
         self.address = address
@@ -128,7 +128,7 @@ class PostgresDatabase:
             session.connection.close()
 
     def another(self) -> StoreSession:
-        """A connection for whoever has to hold something; they close it."""
+        """A connection for a caller that holds a lock; the caller closes it."""
         self._refuse_misuse()
         return self._connected(self._patient_until())
 
@@ -142,8 +142,8 @@ class PostgresDatabase:
         """The server does that by itself."""
 
     def _patient_until(self) -> float:
-        """A server that was waited for in vain just now is tried, and not waited for again: whoever has several things
-        to write down, as at the end of a run, would wait for each of them."""
+        """If the last wait for the server failed, try once without waiting: the end of a run, with several writes,
+        would wait for each of them."""
         now = time.monotonic()
         return now if now < self._in_vain_until else now + self.patience
 
@@ -168,7 +168,7 @@ class PostgresDatabase:
 
     @property
     def plain(self) -> bool:
-        """No transaction of ours is going on and nothing is held back: one statement is all there is to do."""
+        """No transaction of ours is open and no write is pending: one statement is enough."""
         return not self._writing and not any(pending() for pending in self.pending)
 
     @property
@@ -178,8 +178,8 @@ class PostgresDatabase:
 
     @contextmanager
     def write(self) -> Generator[StoreSession, None, None]:
-        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Everybody
-        else waits from the beginning: so nobody can come in between what is looked at and what is written."""
+        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Other
+        writers wait from the beginning, so nothing changes between the reads and the writes of the block."""
         with self.lock:
             self._refuse_misuse()
             if self._writing and self._writer:
@@ -252,12 +252,12 @@ class PostgresDatabase:
         return found is not None
 
     def appended(self, seq: int, hash: bytes) -> None:
-        """In the transaction that is going on: what to look for if its end is not told."""
+        """In the open transaction: the record to look for if the outcome of its commit is unknown."""
         self._witness = seq, hash
 
     def once(self, question: Callable[[StoreSession, bool], Any], run: str = "") -> Any:
-        """One statement that writes, and that knows by its token whether it was carried out before: it is asked
-        again, with True, when the connection was cut and nobody knows."""
+        """One statement that writes, and that knows by its token whether it was carried out before: it runs again, with
+        True, if the connection was lost and the outcome is unknown."""
         psycopg = driver()
         with self.lock:
             self._refuse_misuse()

@@ -1,4 +1,4 @@
-"""Plain records, appended by one prepared INSERT; listed later by a statement nobody waits for."""
+"""Plain records, appended by one prepared INSERT; listed later by a statement in the background."""
 
 import json
 import struct
@@ -106,7 +106,7 @@ def _problem(speaker: Any, result: Any) -> Exception:
 
 
 class Aside:
-    """One at a time. Whatever goes wrong with it is not told: it is only asked for what can as well be done later."""
+    """One statement at a time. Errors are ignored, because its work can as well be done later."""
 
     def __init__(self, database: PostgresDatabase, statement: Statement) -> None:
         self._database = database
@@ -183,8 +183,8 @@ _COLUMNS = (
 
 @cache
 def _inserting(births: str) -> Statement:
-    """For so many records: `b` begins an effect, `o` is any other. Its locks are taken before it looks at anything:
-    nobody who changes the lease, or has the turn, is between what it sees and what it writes."""
+    """For so many records: `b` begins an effect, `o` is any other. It takes its locks before it reads, so no one can
+    change the lease, or append, between its read and its write."""
     first = _COMMON + 1
     rows = [
         [f"${first + len(_COLUMNS) * n + m}::{kind}" for m, kind in enumerate(_COLUMNS)]
@@ -218,7 +218,7 @@ def _inserting(births: str) -> Statement:
 
 
 def _is_plain(body: dict[str, Any]) -> bool:
-    """An intent that undoes nothing, holds just what it names, and tells nothing of projects."""
+    """An intent that undoes nothing, has only the resources it names, and no projects."""
     if body.get("undoes") or "roots" in body or "places" in body or made_markers(body):
         return False
     return "#" not in body["resource"] and touched(body) == (body["resource"],)
@@ -367,7 +367,7 @@ class Plain:
         return None
 
     def _list(self, session: StoreSession, more: int) -> None:
-        """Beside the appends, which need not wait for that; in a transaction of ours nobody else can do it."""
+        """Beside the appends, which need not wait for it; inside an open transaction of ours, by us."""
         carried_out = self._listing.answered()
         if carried_out and self._asked > self._listed:
             self._are_listed(self._asked)
@@ -386,7 +386,7 @@ class Plain:
                 del known[one]
 
     def _time(self) -> int:
-        """Of the server, as far as it can be told from here; it looks whether that is right."""
+        """The time of the server, as estimated here; the server checks the estimate."""
         told, heard = self._told
         self._at = max(self._at, told + (time.clock_gettime_ns(_CLOCK) - heard) // 1000)
         return self._at

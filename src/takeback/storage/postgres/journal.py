@@ -108,7 +108,7 @@ class PostgresJournal(SqlJournal):
     _IN_FLIGHT = "e.seq IN (SELECT seq FROM in_flight)"
 
     def __init__(self, database: PostgresDatabase, now: Callable[[], int] | None = None) -> None:
-        """Without `now` the clock of the server tells when."""
+        """Without `now` the clock of the server counts."""
         super().__init__(database)
         self._postgres = database
         self._now = now
@@ -214,8 +214,8 @@ class PostgresJournal(SqlJournal):
                 yield finding
 
     def _list(self) -> None:
-        """The tables tell of every record before they are read; on a replica, and to a role that may only read, of what
-        was listed by others."""
+        """List every record before the tables are read; on a replica, or with a read-only role, only records listed by
+        others are seen."""
         database = self._postgres
         if database.read_only or not database.read(_CAN_LIST)[0][0]:
             return

@@ -286,7 +286,7 @@ def _place_objects(connection: Any, address: Address, objects: str, before: str)
 
 
 class Waking:
-    """What was told before one began to wait counts as well: it is not forgotten between two waits."""
+    """A notification before the wait counts as well: none is lost between two waits."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database

@@ -65,7 +65,7 @@ Held = tuple[str, str, Sequence[str]]  # an effect in flight, its state and its 
 
 
 class Stand(NamedTuple):
-    """What the journal says right before a record is appended."""
+    """The state of the journal right before a record is appended."""
 
     seq: int  # of the newest record
     hash: bytes
@@ -129,7 +129,7 @@ def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease
 
 
 def list_effects(connection: sqlite3.Connection, record: Record, stand: Stand) -> None:
-    """What the record does to the tables of effects."""
+    """Apply the record to the tables of effects."""
     if record.kind not in OF_EFFECTS:
         return
     known: dict[str, Life] = {stand.life.id: stand.life} if stand.life else {}
@@ -218,7 +218,7 @@ def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
 
 
 def belonging(body: dict[str, Any]) -> tuple[Project, ...]:
-    """What the record of an effect tells of projects; of the one its run began in the table of runs tells."""
+    """The projects that the record of an effect names; the table of runs has the one its run began in."""
     return (*touched_projects(body), *made_markers(body))
 
 

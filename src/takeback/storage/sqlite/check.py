@@ -24,7 +24,7 @@ _RECORDS = "SELECT seq, kind, run, effect, at, body, hash FROM records WHERE"
 def check_journal(database: SqliteDatabase) -> Iterator[Flaw]:
     """The file, then the chain, then whether the projections say what the records say.
 
-    Unreadable pages end one of these and not the others; what is told twice is told once.
+    An unreadable page ends one of these, not the others. A repeated error is reported once.
     """
     told: set[str] = set()
     for part in (_check_file, _check_schema, check_records):
@@ -203,8 +203,8 @@ def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[Flaw]
 
 
 class _Index:
-    """What the tables say of the paths and needs of each effect, beside what its records say. One number for each
-    effect, so that a million of them can be compared."""
+    """The paths and needs of each effect in the tables, compared with its records. One number for each effect, so that
+    a million of them can be compared."""
 
     def __init__(self) -> None:
         self._sums: dict[int, int] = {}
@@ -242,8 +242,8 @@ class _Index:
 
 
 class _Belonging:
-    """What the tables say of projects, and of which effects belong to them, beside what the records say. Of a run that
-    recorded no project (in a store of format 1) it was derived from what was there then, and cannot be compared."""
+    """The projects and their effects in the tables, compared with the records. Of a run that recorded no project (in a
+    store of format 1) it was derived from what was there then, and cannot be compared."""
 
     def __init__(self) -> None:
         self._began: dict[str, str] = {}  # by run: its project

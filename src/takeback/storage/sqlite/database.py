@@ -26,7 +26,7 @@ class SqliteDatabase:
         self, path: str, older: FormatOne | None = None, *, read_only: bool = False, full: bool = False
     ) -> None:
         """`older`: how tables of format 1 are read and rewritten. `full`: nothing can be made beside it; then it is
-        read only, while nobody else is at work on it."""
+        only read, while no other process uses it."""
         self.path = path
         read_only = read_only or full
         self._full = full
@@ -78,8 +78,8 @@ class SqliteDatabase:
             connection.execute("PRAGMA cache_size=-16000")
 
     def _only_looking(self) -> str:
-        """Where nothing can be written SQLite cannot make its index of the write-ahead file either; if there is
-        nothing in that file, it need not look for one. What is there on a full disk is read alone."""
+        """Where nothing can be written SQLite cannot make its index of the write-ahead file either; if that file is
+        empty, it needs none. A store on a full disk is read exclusively."""
         try:
             settled = os.stat(self.path + "-wal").st_size == 0
         except FileNotFoundError:
@@ -87,8 +87,8 @@ class SqliteDatabase:
         return "?mode=ro&immutable=1" if settled else "" if self._full else "?mode=ro"
 
     def write(self, durable: bool = True, alone: bool = False) -> "_Transaction":
-        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. What can be
-        made again from what is there need not be `durable`: it becomes so with the next one that is. `alone`: at most
+        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Data that
+        can be derived again need not be `durable`: it becomes so with the next durable transaction. `alone`: at most
         one statement of the block writes, and nothing is held back, so that statement is the whole transaction."""
         return _Transaction(self, durable, alone)
 
@@ -140,8 +140,8 @@ class SqliteDatabase:
             self._left(durable)
 
     def withdraw(self, failed: BaseException) -> None:
-        """A commit whose sync failed stays in the write-ahead file, and the next process would find it there. What was
-        reported as failed must not be found later: another frame takes its place, if the disk still takes one."""
+        """A commit whose sync failed stays in the write-ahead file, and the next process would find it there. A commit
+        reported as failed must not appear later: another frame overwrites it, if the disk still takes one."""
         if getattr(failed, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA synchronous=OFF")
@@ -179,8 +179,8 @@ class SqliteDatabase:
                 try:
                     return self._connection.execute(sql, values).fetchall()
                 except sqlite3.OperationalError as error:
-                    if "decode" not in str(error):
-                        raise
+                    if hasattr(error, "sqlite_errorcode"):
+                        raise  # SQLite refused it; text that does not decode has no number, Python found it
                 return damaged_too(self._connection, sql, values)
             except sqlite3.Error as error:
                 if self._was_upgraded():
@@ -212,7 +212,7 @@ class SqliteDatabase:
             self._connection, self._file = self._file, None
 
     def copy_into_memory(self) -> None:
-        """What cannot be written is read from a copy that can; until it is written after all, or was by another."""
+        """Read an unwritable store from a copy in memory, until it is written again, by us or another process."""
         with self.lock, self._translated():
             copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             self._connection.backup(copy)
@@ -227,7 +227,7 @@ class SqliteDatabase:
             self._connection = copy
 
     def shrink(self) -> None:
-        """Give free pages back. Only a nicety: whoever is at work meanwhile goes first."""
+        """Return free pages. Optional: it gives way to other writers."""
         self.read("PRAGMA busy_timeout = 250")
         try:
             free = self.read("PRAGMA freelist_count")[0][0]
@@ -364,7 +364,7 @@ def _of_index(error: sqlite3.Error) -> bool:
 
 
 def _text(raw: bytes) -> str:
-    """Damage must not keep a row from being read: its hash tells, and the rows beside it stay usable."""
+    """A damaged row must stay readable: its hash shows the damage, and the other rows stay usable."""
     return raw.decode("utf-8", "surrogateescape")
 
 

@@ -181,7 +181,7 @@ _TALLY = (
 
 
 class SqlJournal:
-    """What can be asked of a journal in tables, whichever database has them."""
+    """Queries of a journal in tables, for any database."""
 
     _CHECKPOINTS = ""  # how the index of checkpoints is asked for by name
     _IN_FLIGHT = IN_FLIGHT_EFFECTS  # how those in flight are found
@@ -287,7 +287,7 @@ class SqlJournal:
         return {str(name): int(n) for name, n in self._tables.read(_TALLY)}
 
     def _list(self) -> None:
-        """Asked before the tables of effects are read: whoever puts listing off has to see to it now."""
+        """Called before the tables of effects are read: a journal that postpones listing must list now."""
 
     def _knows_key(self, key: str) -> bool:
         """Whether an effect may have it."""
@@ -324,7 +324,7 @@ class SqliteJournal(SqlJournal):
         return check_journal(self._database)
 
     def _list(self) -> None:
-        """The tables tell of every record before they are read."""
+        """List every record before the tables are read."""
         seq, listed = self._database.read(HEAD)[0]
         if seq == listed:
             return

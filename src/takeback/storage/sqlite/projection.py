@@ -1,4 +1,4 @@
-"""Records that the tables made from records do not tell of yet.
+"""Records that the derived tables do not contain yet.
 
 The record alone makes an append durable; listing it (effects, targets, needs, tally) touches ten times as many pages.
 So for the plain life of an effect, an intent and its done, that is put off: who appended them keeps in memory what the
@@ -72,7 +72,7 @@ class EffectRow(NamedTuple):
 
 
 class Unlisted:
-    """What this process knows better than the tables; worth something as long as nobody else appends or lists."""
+    """Facts that this process knows better than the tables; valid as long as no other process appends or lists."""
 
     def __init__(self) -> None:
         self.forget()
@@ -236,7 +236,8 @@ class Unlisted:
 
 
 def list_records(connection: sqlite3.Connection) -> None:
-    """What others left. Of a record whose body cannot be read as much is listed as stands beside it; `verify` tells."""
+    """List the records that others left. Of a record with an unreadable body only the other columns are listed;
+    `verify` reports it."""
     sql = f"SELECT {RECORD} FROM records WHERE seq > ({LISTED}) ORDER BY seq"
     rows = damaged_too(connection, sql)
     for row in rows:

@@ -52,7 +52,7 @@ class DiskStore(Store):
         return StoredBlobs(self.database, os.path.join(self.path, "blobs"))
 
     def wait_for_work(self, seconds: float) -> None:
-        """A file tells nobody that it has changed: one has to look again."""
+        """A file sends no notification: poll it."""
         time.sleep(min(seconds, POLL_SECONDS))
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class DiskStore(Store):
         self._sqlite.read_anew()
 
     def trust_again(self) -> None:
-        """What was read and found sound may be only in the kernel's memory: it is written once more."""
+        """Sound data may be only in the kernel's memory, so write it once more."""
         if self.suspect() and not self.read_only:
             self._sqlite.fold_in()
             super().trust_again()
@@ -148,7 +148,7 @@ def remote_directory() -> str:
 
 
 def local_path(path: str) -> str:
-    """The directory of ours that nobody may touch: the store itself, or where those on servers have their part."""
+    """Our local directory, which no effect may touch: the store itself, or the local part of a store on a server."""
     return remote_directory() if is_remote(path) else path
 
 

@@ -1,5 +1,5 @@
-"""ALTER TABLE and its like. What the statement does to a table is seen by trying it on an empty one, and so is that it
-can be taken back. Values that it would lose are saved first; undo is another ALTER TABLE, which brings them back."""
+"""ALTER TABLE and its like. takeback tries the statement on an empty table, to see its effect and that it can be
+undone. Values that it would lose are saved first; undo is another ALTER TABLE, which brings them back."""
 
 import re
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ _UNTIES = re.compile(
 
 
 class TableState(NamedTuple):
-    """What a table is."""
+    """The definition of a table."""
 
     layout: TableLayout
     shape: MariaShape
@@ -190,7 +190,8 @@ def obstacles(wire: Wire, registry: LogRegistry, plan: Reshape, force: bool) -> 
 
 
 def _doubled(wire: Wire, plan: Reshape) -> list[str]:
-    """What is to be unique again and is not. Of columns that are not there now the server tells later."""
+    """Keys that must be unique again and have duplicates. For columns that do not exist now the server reports it
+    later."""
     found: list[str] = []
     there = {column.name for column in plan.before.shape.stored}
     old, new = plan.before.shape, plan.after.shape
@@ -213,7 +214,7 @@ def _missing(one: TableState, other: TableState) -> list[MariaForeignKey]:
 
 
 def act(wire: Wire, registry: LogRegistry, plan: Reshape, force: bool) -> None:
-    """While nobody else can use the table."""
+    """Called while no one else can use the table."""
     name = quoted(plan.table)
     kept_values.prepare(wire, plan.kept)
     wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")

@@ -37,7 +37,7 @@ def inverse(plan: Plan, effect: str) -> Plan:
 
 
 def obstacles(wire: Wire, registry: LogRegistry, plan: Plan, force: bool = False) -> list[tuple[str, str]]:
-    """What is in the way of carrying it out, by table."""
+    """The obstacles to carrying it out, by table."""
     if isinstance(plan, Reshape):
         return alter.obstacles(wire, registry, plan, force)
     return rename.obstacles(wire, registry, plan, force)
@@ -172,7 +172,7 @@ def later_on(wire: Wire, tables: Collection[str], op: int) -> set[int]:
 
 
 def take_out(wire: Wire, effect: str, plan: Plan) -> None:
-    """As if it had never been. Whoever died on the way back has left a plan, and the tables tell the rest."""
+    """Remove it without a trace. A process that died on the way has left a plan, and the tables show the rest."""
     from takeback.adapters.mariadb.undo import swap
 
     _settle_session(wire)
@@ -205,7 +205,7 @@ def _refuse_obstacles(wire: Wire, plan: Plan, force: bool) -> None:
 
 
 def throw_away(wire: Wire, plan: Plan, undone: bool) -> None:
-    """The power to undo it was given up. A table that has its name back is nobody's trash."""
+    """The effect was forgotten: drop its kept tables, but not one that has its name back."""
     if isinstance(plan, Reshape):
         alter.throw_away(wire, plan)
     elif not undone:

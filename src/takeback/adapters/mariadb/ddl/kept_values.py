@@ -274,7 +274,7 @@ def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
 
 
 def choose(wire: Wire, table: str, taken: KeptValues, force: bool) -> None:
-    """Which rows get the saved value of a column that was changed: those that nobody has touched in it."""
+    """Which rows get the saved value of a column that was changed: rows in which that column was not changed since."""
     if is_whole(taken) or not _both(taken):
         return
     on = " AND ".join(f"r.{quoted(new)} = s.{logged_name(taken.was, old)}" for old, new in _key(taken))

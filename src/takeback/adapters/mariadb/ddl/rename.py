@@ -25,7 +25,7 @@ def names_by_columns(wire: Wire, trash: str) -> dict[tuple[str, ...], str]:
 
 
 def untie(wire: Wire, name: str, links: Sequence[MariaForeignKey]) -> None:
-    """What was dropped must hold nobody's rows. Twice is once."""
+    """Remove the foreign keys of a dropped table, so that it blocks no rows of others. Twice is once."""
     there = names_by_columns(wire, name)
     gone = [there[link.columns] for link in links if link.columns in there]
     if gone:
@@ -180,7 +180,7 @@ def inverse(plan: Moves) -> Moves:
 
 
 def obstacles(wire: Wire, registry: LogRegistry, plan: Moves, force: bool = False) -> list[tuple[str, str]]:
-    """What is in the way of carrying it out, by table."""
+    """The obstacles to carrying it out, by table."""
     found: list[tuple[str, str]] = []
     for table in plan.tables:
         if plan.act == DROP:
@@ -293,7 +293,7 @@ def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
 
 
 def _left(wire: Wire, name: str) -> str:
-    """What a table is, and its rows in every bit, in short."""
+    """A digest of the definition and of every bit of the rows."""
     shape = one_shape(wire, name)
     whole = f"HEX({image(shape.stored, [f'r.{quoted(column.name)}' for column in shape.stored])})"
     parts = ", ".join(

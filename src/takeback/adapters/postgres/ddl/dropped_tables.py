@@ -16,7 +16,7 @@ GONE, COME = "gone", "come"
 
 
 class TableMove(NamedTuple):
-    """A table that was put on a shelf (gone), or that was not there before (come). What is kept of it is JSON."""
+    """A table that was put on a shelf (gone), or that was not there before (come). Its record is JSON."""
 
     kind: str
     oid: int

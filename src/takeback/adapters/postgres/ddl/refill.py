@@ -15,7 +15,7 @@ Saved = dict[str, Any]
 
 
 class UnfitRows(Exception):
-    """What others wrote since has no place in what was there before."""
+    """Rows that others wrote since do not fit the earlier definition."""
 
 
 class RestoredColumns(NamedTuple):
@@ -31,7 +31,7 @@ def lost_rows(saved: Saved) -> str:
 
 @contextmanager
 def quietly(connection: "Connection", table: Table) -> Iterator[None]:
-    """Nobody's triggers, ours included."""
+    """Without any triggers, ours included."""
     full = may_switch_off(connection)
     op = ask(connection, "select current_setting('takeback.op', true)")[0][0] or ""
     run(connection, "select set_config('takeback.op', '', true)")
@@ -75,7 +75,7 @@ def refill_columns(connection: "Connection", saved: Saved, restored: RestoredCol
 
 
 def _replace_all(connection: "Connection", saved: Saved, table: Table, numbers: dict[int, int]) -> None:
-    """No key tells its rows apart. Nobody wrote to it since, so they are those that were there."""
+    """Its rows have no key. They were not changed since, so all of them are the earlier ones."""
     here = {one.number: one for one in table.columns if not one.generated}
     kept: list[int] = saved["kept"]
     columns = {old: here[numbers.get(old, old)] for old in kept if numbers.get(old, old) in here}

@@ -52,7 +52,7 @@ def drop(thing: Thing, home: str) -> list[str]:
 
 
 def called(thing: Thing) -> str:
-    """With what tells it from others of the same name."""
+    """With its signature, which distinguishes it from others of the same name."""
     return f"{thing.sql}({thing.doc['arguments']})" if thing.kind == "function" else thing.sql
 
 

@@ -88,7 +88,7 @@ def note(
 
 
 def marks(connection: "Connection", old: Iterable[Thing], new: Iterable[Thing]) -> Saved:
-    """What is in tables that were made, so that it is known later whether others wrote there."""
+    """The counts of new tables, to find out later whether others wrote there."""
     before = {one.key for one in old}
     made = [one.oid for one in new if one.is_table and one.key not in before]
     return [{"relation": oid, "lost": [], "made": dropped_tables.content(connection, oid)} for oid in made]
@@ -182,7 +182,7 @@ def _prune(connection: "Connection", no: int, before: Any, after: Any, saved: Sa
 
 
 def told(connection: "Connection", op: int) -> list[str]:
-    """What an effect did to the schema, in sentences."""
+    """The schema changes of an effect, in sentences."""
     rows = ask(connection, "select before, after from takeback.ddl where op = %s order by step", [op])
     known = definitions.read(connection) if rows else {}
     found: list[str] = []
@@ -307,7 +307,7 @@ def _for_real(
 
 
 class Tried(NamedTuple):
-    """What was there, and what was saved of what is lost."""
+    """The earlier definition, and the values saved before they are lost."""
 
     before: Things
     saved: Saved

@@ -288,7 +288,7 @@ class _Reversal:
                 return
 
     def _count_on(self, lost: Iterable[Thing]) -> None:
-        """A counter goes on from where it was."""
+        """A counter continues from its earlier value."""
         for one in lost:
             if one.kind == "relation" and "_last" in one.doc and one.key in self._new:
                 run(

@@ -145,7 +145,7 @@ def _short(value: Any) -> str:
 
 
 def _who(place: OpenFile, op: SqliteOp, images: Images, key: Any, now: Any) -> str:
-    """The last recorded op on this row, if what it left is what is there."""
+    """The last recorded op on this row, if the row is still as that op left it."""
     found = place.connection.execute(
         "SELECT i.*, (SELECT o.id FROM main.takeback_op o WHERE o.no <= i.no ORDER BY o.no DESC LIMIT 1) "
         "FROM main.takeback_image i WHERE i.tbl = ? AND i.k = ? AND i.no > ? ORDER BY i.no DESC LIMIT 1",

@@ -228,7 +228,7 @@ def nobody_listens(process: int, words: str) -> None: ...
 
 
 class Patience:
-    """Asked by SQLite, each time a lock is not free, whether to go on waiting."""
+    """SQLite calls it each time a lock is not free, to ask whether to keep waiting."""
 
     def __init__(self, path: str, seconds: int, has_parent: Callable[[], bool], tell: Tell) -> None:
         """`seconds`: 0: no limit."""

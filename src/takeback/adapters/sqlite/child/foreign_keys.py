@@ -95,7 +95,7 @@ def _places(shape: SqliteShape, names: list[str]) -> tuple[int, ...]:
 
 
 class Tolerated(Protocol):
-    """What was so before the op, and may be so again."""
+    """Broken references from before the op, which may be broken again."""
 
     def pointed_nowhere(self, key: ForeignKey, no: int) -> bool: ...
 
@@ -232,7 +232,7 @@ def of_tables(place: OpenFile, found: Before, first: int, last: int, numbers: It
 
 
 class LooseEnds:
-    """What an op noted, asked by its undo."""
+    """The references that an op noted, for its undo."""
 
     def __init__(self, noted: Iterable[Any]) -> None:
         self._gone: dict[tuple[str, ...], list[tuple[int, int]]] = {}
@@ -253,7 +253,7 @@ class LooseEnds:
 
 def may_be(place: OpenFile, touched: Mapping[str, tuple[SqliteShape, Mapping[Any, Image]]]) -> bool:
     """Whether one of a few rows may have pointed nowhere, or may be what others already pointed to. Asked for each
-    transaction, so it is quick; `of_rows` tells exactly."""
+    transaction, so it is quick; `of_rows` is exact."""
     keys = _keys(place)
     if not keys:
         return False

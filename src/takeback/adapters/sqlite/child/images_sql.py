@@ -117,7 +117,7 @@ class Images(NamedTuple):
             FROM main.takeback_image i WHERE {self.active} AND NOT {self.forced}"""
 
     def log_forced(self, further: int) -> str:
-        """What is overwritten is what is there now."""
+        """Log the present rows, which are about to be overwritten."""
         names = ", ".join(f"c{at}" for at in range(2 * self.width))
         now = ", ".join(f"t.{quoted(name)}" for name in self.shape.columns)
         return f"""

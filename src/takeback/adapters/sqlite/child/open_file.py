@@ -52,7 +52,7 @@ class OpenFile:
 
     @contextmanager
     def as_ours(self) -> Iterator[None]:
-        """What is prepared in here is not asked about."""
+        """Statements prepared in here are not checked by the authorizer."""
         self.watchman.ours += 1
         try:
             yield
@@ -67,7 +67,7 @@ class OpenFile:
             self.watchman.ours -= 1
 
     def begin(self) -> None:
-        """Nobody else can change anything from here on."""
+        """From here on no one else can change the file."""
         watchman = self.watchman
         watchman.ours += 1
         try:
@@ -89,7 +89,7 @@ class OpenFile:
             raise
 
     def look(self) -> None:
-        """What the tables look like, if anybody changed that since."""
+        """Read the schema again if it was changed."""
         version = self.version()
         if version == self._version:
             return
@@ -130,12 +130,13 @@ class OpenFile:
         return dict(self.ours("SELECT name, seq FROM main.sqlite_sequence").fetchall())
 
     def keep_before_readable(self) -> None:
-        """With a rollback journal, nobody can read any more once changed pages go to the file before the commit."""
+        """With a rollback journal, others cannot read any more once changed pages reach the file before the commit."""
         self.ours("PRAGMA cache_spill = 0")
 
     @property
     def as_before(self) -> SqliteConnection:
-        """Sees what is committed: as we alone may write now, what was there when the transaction began."""
+        """A connection that sees the committed rows: those from before the transaction, because only we may write
+        now."""
         if self._before is None:
             self._before = driver.connection(self.path, reading=True)
         return self._before
@@ -149,7 +150,7 @@ class OpenFile:
         return self._witness[1]
 
     def look_back(self, connection: SqliteConnection | None) -> None:
-        """What was before is seen through this one; None: there is no such thing any more."""
+        """A connection that sees the earlier rows; None if they cannot be read any more."""
         if self._before is not None:
             self._before.close(True)
         self._before = connection

@@ -116,7 +116,7 @@ def take(connection: SqliteConnection, path: str, to: str) -> None:
 
 
 def compare(place: OpenFile, copy: str, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
-    """What was changed since, logged as an op; None if nothing was."""
+    """Log the changes since then as an op; None if there are none."""
     with _beside(place, copy), place.as_ours():
         try:
             return _compared(place, id, has_parent)

@@ -238,7 +238,7 @@ class Restoring:
         return self._now
 
     def sequence_to_put_back(self) -> dict[str, list[Any]]:
-        """Counters that nobody has used since."""
+        """Counters that were not used since."""
         moved = self._op.about.get("sequence", {})
         now = self._place.sequence() if moved else {}
         return {name: [after, before] for name, (before, after) in moved.items() if now.get(name) == after}

@@ -51,7 +51,7 @@ def reread(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
 
 
 def settle(place: OpenFile) -> None:
-    """What was logged of late goes to its place, where it can be found by its rows."""
+    """Move the newest log entries to their table, where they are found by row."""
     if not place.log.is_there:
         return
     place.begin()

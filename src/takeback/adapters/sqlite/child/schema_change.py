@@ -1,4 +1,4 @@
-"""What a transaction did to the schema: found by comparing, whatever statement did it."""
+"""The schema changes of a transaction: found by comparing, whatever statement made them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple

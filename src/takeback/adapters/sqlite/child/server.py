@@ -1,4 +1,4 @@
-"""What the process can be asked. One database at a time."""
+"""The requests that the process answers. One database at a time."""
 
 import os
 import time
@@ -125,7 +125,7 @@ class ChildServer:
     # -- a transaction that waits for a person
 
     def review(self) -> dict[str, Any] | None:
-        """What `commit` would tell. None: it changes nothing, and is rolled back."""
+        """The receipt that `commit` would return. None: it changes nothing, and is rolled back."""
         try:
             receipt = self._open_recording().log()
         except BaseException:
@@ -161,7 +161,7 @@ class ChildServer:
             self.rollback()
 
     def due(self) -> float | None:
-        """Seconds until what is held is given up; then it is, by whoever asks."""
+        """Seconds until the held transaction expires; after that this call rolls it back."""
         if not self._held:
             return None
         if (left := self._until - time.monotonic()) > 0:
@@ -177,8 +177,8 @@ class ChildServer:
     # -- what was made
 
     def marker(self, id: str) -> tuple[bool, dict[str, Any]]:
-        """Whether it was made and is in force, and what it changed. Sure: whoever may have been making it has ended
-        or cannot commit any more."""
+        """Whether it was made and is in force, and its receipt. The answer is final: the process that may have been
+        making it has ended or cannot commit any more."""
         return questions.marker(self.place, id)
 
     def reread(self, id: str) -> tuple[bool, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the tables look like: columns, and by what their rows are known."""
+"""The definitions of tables: columns, and the key that identifies rows."""
 
 import json
 from typing import NamedTuple

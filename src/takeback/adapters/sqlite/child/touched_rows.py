@@ -41,7 +41,7 @@ Image = tuple[Any, ...] | None
 
 
 class SeenRows:
-    """The hook. SQLite calls it before each row is changed, whoever changes it: a statement, a trigger, a cascade."""
+    """The hook. SQLite calls it before each change of a row: by a statement, a trigger, a cascade."""
 
     def __init__(self, shapes: dict[str, SqliteShape]) -> None:
         self._shapes = shapes
@@ -122,7 +122,7 @@ class SeenRows:
         self.is_all = False
 
     def touched(self) -> Iterator[tuple[SqliteShape, Iterator[tuple[Key, Image]]]]:
-        """Each table, and its rows: the key, and what was there at first."""
+        """Each table with its rows: the key, and the first value seen."""
         if self._spilled is not None:
             self._spill()
         for name, (shape, rows) in self.tables.items():

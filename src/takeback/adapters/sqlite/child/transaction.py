@@ -1,5 +1,5 @@
-"""A transaction whose changes belong to one effect: what is there first is seen by the hook, what is there at the end
-is read, and both are written in the same transaction."""
+"""A transaction whose changes belong to one effect: the hook sees the first values, the last ones are read at the end,
+and both are written in the same transaction."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

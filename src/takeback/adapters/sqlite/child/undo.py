@@ -99,7 +99,7 @@ _TRIES = 20  # what is left out may be what something else stands on
 
 
 def assess(place: OpenFile, id: str, policy: str) -> dict[str, Any]:
-    """What would happen. Where only trying tells, it is done, and rolled back."""
+    """Plan the undo. If only a trial can show the result, do it and roll back."""
     with _transaction(place):
         op = _op(place, id)
         work = SqliteUndo(place, op, policy, only_look=True)
@@ -209,8 +209,8 @@ def _refuse(found: Conflicts, policy: str, partial: bool) -> None:
 
 
 class LeftOut(NamedTuple):
-    """What cannot be put back, found by trying: by number of the image, in what way, and the other table or what SQLite
-    said."""
+    """Rows that cannot be put back, found by trying: by number of the image, the kind of conflict, and the other table
+    or the message of SQLite."""
 
     rows: dict[int, tuple[str, str]]
 
@@ -229,7 +229,7 @@ class SqliteUndo:
         self._shapes = place.shapes
 
     def carry_out(self, by: str | None) -> dict[str, Any]:
-        """What was done, as an op says it. `by`: logged as this op."""
+        """Carry the undo out and return its counts. `by`: log it as this op."""
         self._connection.execute(MAKE_SKIP)
         left_out: dict[int, tuple[str, str]] = {}
         for _ in range(_TRIES):

@@ -331,7 +331,7 @@ def _doctor(asked: Asked) -> int:
 
 def _unable(bad: list[Finding]) -> TakebackError:
     return Failed(
-        f"{counted(len(bad), 'thing')} must be put right: {bad[0].name}: {bad[0].detail.rstrip('.')}.",
+        f"{counted(len(bad), 'thing')} must be fixed: {bad[0].name}: {bad[0].detail.rstrip('.')}.",
         hint=bad[0].hint or "`takeback doctor` tells what was found.",
     )
 

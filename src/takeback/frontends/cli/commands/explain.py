@@ -59,7 +59,7 @@ def beyond(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def others_at_work(journal: Journal, cwd: str) -> tuple[Effect, ...]:
-    """What is held or going on where the command would run; the one that comes second may be a conflict."""
+    """Held and running changes where the command would run; the later one may meet a conflict."""
     waiting = journal.effects(Query(states=(State.PROPOSED, State.INTENDED)))
     return tuple(
         effect

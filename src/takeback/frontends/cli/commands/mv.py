@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def _mv_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="A")
     parser.add_argument("target", metavar="B", help="the new name, or a directory to move it into")
-    parser.add_argument("-f", "--replace", action="store_true", help="replace what is there (it is captured)")
+    parser.add_argument(
+        "-f", "--replace", action="store_true", help="replace the present content (it is captured)"
+    )
     changing_arguments(parser)
 
 

@@ -18,7 +18,7 @@ def _resume_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from-checkpoint",
         metavar="C",
-        help="take back what came after this checkpoint, and go on from there",
+        help="undo later effects than this checkpoint, and continue from there",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
 
@@ -40,7 +40,7 @@ def _resume(asked: Asked) -> int:
         info = tb.find_run(options.run)
         if info.on_death is not OnDeath.RESUME:
             raise Misuse(
-                f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can go on with it.",
+                f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can continue it.",
                 hint="Start its program again; `takeback undo --to CHECKPOINT` only takes back.",
             )
         if options.dry_run:

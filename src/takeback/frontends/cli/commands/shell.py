@@ -45,7 +45,7 @@ def _arguments(parser: ArgumentParser) -> None:
         "-c", dest="lines", metavar="LINE", action="append", help="run this line; may be given several times"
     )
     parser.add_argument("--base", metavar="DIR", default="/", help="a root filesystem to be over (else /)")
-    parser.add_argument("--box", metavar="ID", default="", help="go on with this box")
+    parser.add_argument("--box", metavar="ID", default="", help="continue with this box")
     parser.add_argument("--list", action="store_true", help="only list the boxes there are")
     parser.add_argument("-e", "--stop", action="store_true", help="stop at the first command that fails")
     parser.add_argument(

@@ -120,7 +120,7 @@ def _tell_held(screen: Screen, status: Status) -> None:
         screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
     if status.held:
         screen.hint(
-            "`takeback diff ID` shows what is held, `takeback apply ID` makes it, `takeback discard ID` drops it."
+            "`takeback diff ID` shows a held change, `takeback apply ID` makes it, `takeback discard ID` drops it."
         )
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 _BACKUP = (
-    "Restore the store from a backup (all of {store} together), or move it away to start anew; your files stay as they "
-    "are."
+    "Restore the store from a backup (all of {store} together), or move it away to start a new store; your files "
+    "stay as they are."
 )
 
 
@@ -73,7 +73,7 @@ def _verify(asked: Asked) -> int:
 
 
 def _damaged(asked: Asked, found: Verified, hurt: "DamageReach | None") -> TakebackError:
-    rest = "What is hurt comes back only from a backup of the store; the rest can still be undone."
+    rest = "Damaged effects come back only from a backup of the store; the rest can still be undone."
     if hurt and hurt.damaged:
         rest += f" `takeback log --run {short(hurt.damaged[0].id)}` lists the effects of the run."
     return Corrupt(
@@ -128,7 +128,7 @@ def _unsound(asked: Asked, error: TakebackError) -> int:
 def _say_reach(asked: Asked, hurt: "DamageReach | None") -> None:
     screen = asked.screen
     if hurt is None:
-        screen.say("Which runs are hurt cannot be told: the journal cannot be read to its end.")
+        screen.say("The damaged runs are unknown: the journal cannot be read to its end.")
         return
     for info in hurt.damaged:
         screen.say(f"hurt:    run {screen.paint(short(info.id), 'cyan')} {clean(info.name)}")

@@ -70,8 +70,8 @@ def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> 
             gone[info.workflow] = gone.get(info.workflow, 0) + 1
     for name, count in gone.items():
         warn(
-            f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot go on, because there is "
-            "no such workflow any more."
+            f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot continue, because "
+            "the workflow no longer exists."
         )
 
 

@@ -165,11 +165,11 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
 
 def tell_attention(screen: Screen, info: RunInfo) -> None:
     screen.say(
-        screen.paint(f"Run {short(info.id)} needs attention: it cannot go on without a person.", "red")
+        screen.paint(f"Run {short(info.id)} needs attention: it cannot continue without a person.", "red")
     )
     if info.awaits.startswith(DECIDED):
         name = short(info.awaits.removeprefix(DECIDED))
-        screen.hint(f"`takeback approve {name}` or `takeback deny {name}`; then its worker goes on.")
+        screen.hint(f"`takeback approve {name}` or `takeback deny {name}`; then its worker continues.")
     elif info.awaits:
         effect = info.awaits.partition(":")[2]
         screen.hint(

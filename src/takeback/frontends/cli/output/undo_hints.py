@@ -28,7 +28,7 @@ _OFFERS = (
     ("merge", "--merge", "keeps both"),
     ("merge-or-skip", "--merge --skip-conflicts", "merges what it can and does the rest"),
     ("skip", "--skip-conflicts", "does the rest"),
-    ("force", "--force", "captures what is there now and overwrites it"),
+    ("force", "--force", "captures the present content and overwrites it"),
 )
 
 
@@ -218,7 +218,7 @@ def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
         return f"{known}; `{wanted.command}` takes it back."
     if ways := ways_out(tb, wanted, {"on_conflict": "refuse"}):
         return f"{known}; {ways}"
-    return f"{known}; put it right, then run `takeback recover`."
+    return f"{known}; fix it, then run `takeback recover`."
 
 
 def unsettled_error(

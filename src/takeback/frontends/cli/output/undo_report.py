@@ -303,8 +303,8 @@ def _uncaptured(failed: Mapping[str, Obstacle]) -> set[str]:
 
 def _why_excluded(bad: list[TargetOutcome]) -> str:
     if all(one.resource.startswith("call://") for one in bad):
-        return "What cannot be undone can only be made good by a person."
-    return "What was not captured cannot come back."
+        return "Effects that cannot be undone need a person."
+    return "Content that was not captured cannot come back."
 
 
 def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> str:

@@ -281,7 +281,7 @@ def _taken_back(
         )
         if effect.remedy and effect.remedy.residue:
             warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
-    text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
+    text = f"The command ended with exit code {outcome.exit_code}. Its changes were taken back: {numbers}."
     if dropped:
         text += f" `takeback apply {short(dropped.id)}` makes it again."
     told = outcome._replace(effect=tb.effect(effect.id), text=text, dropped=dropped)

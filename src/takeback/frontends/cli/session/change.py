@@ -206,7 +206,7 @@ def tell_plan(
 
 def _would_be_refused(asked: Asked, change: "Change", lost: list[str], no: str) -> TakebackError:
     if no:
-        return ValidationFailed(no, hint="Put right what the check names, then try again.")
+        return ValidationFailed(no, hint="Fix what the check names, then try again.")
     return NoRemedy(
         f"This could not be taken back: {'; '.join(lost) or change.summary}.", hint=_about_the_loss(asked)
     )
