@@ -341,6 +341,8 @@ class Upkeep(ABC):
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: give up what its time is over for, and bring the store under its limits."""
+        from takeback.runs.watch import any_unused
+
         crowding: list[Verdict] = []
         if self.store.settings.versions_per_file:
             from takeback.retention import space
@@ -349,6 +351,8 @@ class Upkeep(ABC):
             crowding = space.crowding(self.parts, self.store.settings, now(), ended)
         if crowding or not self._within_limits():
             self._make_room(crowding)
+        elif any_unused(self.store.path, now() / 1e6):
+            self.sweep()
         self._expire_drops()
 
     def _within_limits(self) -> bool:
