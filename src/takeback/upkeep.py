@@ -275,11 +275,16 @@ class Upkeep(ABC):
             release(self.parts, [one.effect for one in going], self._held)
         return cover, going
 
-    def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
+    def sweep(self, grace: int | None = None, *, baselines: bool = False, dry_run: bool = False) -> int:
         """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
-        directories: the next watch reads those directories again, and no way back is lost."""
+        directories: the next watch reads those directories again, and no way back is lost. A dry run deletes nothing
+        and counts only what is in no box and no copy of a watched directory."""
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+        if dry_run:
+            from takeback.retention.space import sweepable
+
+            return sweepable(self.parts, self.store.settings.grace_seconds if grace is None else grace)
         self.store.use_spare()
         self.store.refuse_if_suspect()
         return self._expire_drops() + self._swept(grace, baselines)

@@ -237,7 +237,9 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         id = name_of(effect)
         found = tuple(self._parts.journal.effects(Query(ids=(id,))))
         if not found:
-            raise Misuse(f"There is no effect {id!r}.", hint="`run.effects()` lists those of this run.")
+            raise Misuse(
+                f"There is no effect {id!r}.", hint=f"`takeback log --run {short(self.id)}` lists them."
+            )
         return found
 
     def accept(self, effect: "Effect | str") -> None:
