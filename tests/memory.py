@@ -372,6 +372,7 @@ class MemoryBlobs:
         erase: Sequence[str] = (),
         put_until: int = 0,
         progress: Progress = SILENT,
+        dry_run: bool = False,
     ) -> int:
         with self._lock:
             now = self._now() // 1_000_000
@@ -390,4 +391,7 @@ class MemoryBlobs:
                     needed.add(digest)
                     waiting += self._get(digest).refs
             dead = [digest for digest in self.kept if digest not in needed]
-            return sum(len(self.kept.pop(digest).content) for digest in dead)
+            freed = sum(len(self.kept[digest].content) for digest in dead)
+            for digest in () if dry_run else dead:
+                del self.kept[digest]
+            return freed

@@ -285,7 +285,7 @@ def test_another_run_is_told_who_asked_first(tb: takeback.Takeback) -> None:
         pytest.raises(takeback.Refused, match="asked for it first") as refused,
     ):
         run.call(send_mail, "anna", key="mail-1")
-    assert "tb.resume" in refused.value.hint
+    assert "has to continue it" in refused.value.hint
 
 
 def test_who_decides_when_it_was_given_up_just_now_is_told_so(

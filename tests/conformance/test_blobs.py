@@ -338,7 +338,10 @@ class Histories(RuleBasedStateMachine):
             else set()
         )
         blobs: Any = self.scene.other() if elsewhere else self.scene.blobs
-        blobs.sweep(lambda: live, 0)
+        held = {one.digest for one in blobs.info()}
+        least = blobs.sweep(lambda: live, 0, dry_run=True)
+        assert {one.digest for one in blobs.info()} == held
+        assert blobs.sweep(lambda: live, 0) >= least
         waiting, needed = list(live), set[str]()
         while waiting:
             one = waiting.pop()

@@ -193,7 +193,7 @@ def test_doctor_survives_a_store_of_a_newer_format(takeback: CommandLine) -> Non
 
     said, as_json = takeback("doctor"), takeback("doctor", "--json")
     assert said.code == as_json.code == as_json.error["exit_code"] == 1
-    assert said.err.startswith("error: 1 thing must be put right: ")
+    assert said.err.startswith("error: 1 thing must be fixed: ")
     assert "\nhint: " in said.err
     said = takeback("log", "--json")
     assert (said.code, said.error["type"]) == (6, "FormatTooNew")

@@ -382,10 +382,11 @@ class Takeback:
         went with it: they are recorded as forgotten."""
         return upkeep.unprotect(self._opened, address, tables, dry_run)
 
-    def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
+    def sweep(self, grace: int | None = None, *, baselines: bool = False, dry_run: bool = False) -> int:
         """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
-        directories: the next watch reads those directories again, and no way back is lost."""
-        return upkeep.sweep(self._opened, grace, baselines)
+        directories: the next watch reads those directories again, and no way back is lost. A dry run deletes nothing
+        and counts only what is in no box and no copy of a watched directory."""
+        return upkeep.sweep(self._opened, grace, baselines, dry_run)
 
     def stay_within_limits(self) -> None:
         """For whoever changes things in a run that does not end."""

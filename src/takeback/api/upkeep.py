@@ -219,9 +219,13 @@ def unprotect(
     return cover, going
 
 
-def sweep(opened: OpenStore, grace: int | None = None, baselines: bool = False) -> int:
+def sweep(opened: OpenStore, grace: int | None = None, baselines: bool = False, dry_run: bool = False) -> int:
     if grace is not None and grace < 0:
         raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+    if dry_run:
+        from takeback.retention.space import sweepable
+
+        return sweepable(opened.parts, opened.store.settings.grace_seconds if grace is None else grace)
     opened.store.use_spare()
     opened.store.refuse_if_suspect()
     return expire_drops(opened) + _swept(opened, grace, baselines)
@@ -283,6 +287,8 @@ def _clear(opened: OpenStore) -> None:
 
 def keep_up(opened: OpenStore, run: str) -> None:
     """After a run ended well: give up what its time is over for, and bring the store under its limits."""
+    from takeback.runs.watch import any_unused
+
     crowding: list[Verdict] = []
     if opened.store.settings.versions_per_file:
         from takeback.retention import space
@@ -291,6 +297,8 @@ def keep_up(opened: OpenStore, run: str) -> None:
         crowding = space.crowding(opened.parts, opened.store.settings, now(), ended)
     if crowding or not _within_limits(opened):
         _make_room(opened, crowding)
+    elif any_unused(opened.store.path, now() / 1e6):
+        sweep(opened)
     expire_drops(opened)
 
 

@@ -162,7 +162,7 @@ def decide(
     """Recorded, with what exactly it is for. Nobody's lease is needed: the run that asked may be waiting."""
     refuse_undecidable(books, effect, now)
     if not by.strip():
-        raise Misuse("An approval needs the name of who gives it.", hint='For example by="bea" (--by bea).')
+        raise Misuse("An approval needs the name of who gives it.", hint="For example --by bea.")
     if effect.agent and by == effect.agent:
         raise Denied(
             f"{by} asked for it and cannot approve it.", hint="Someone else has to.", effect=effect.id
@@ -170,7 +170,7 @@ def decide(
     if approved and answer.strip().lower() != challenge(effect):
         raise Refused(
             f"{effect.change.summary}: {effect.plan}. The answer does not say that.",
-            hint=f'Say that you know: answer="{challenge(effect)}" (--answer "{challenge(effect)}").',
+            hint=f'Say that you know: --answer "{challenge(effect)}".',
             effect=effect.id,
         )
     body: dict[str, Any] = {"approved": approved, "by": by, "digest": digest_of(effect.change)}

@@ -65,7 +65,7 @@ def _asked_first(parts: Parts, effect: Effect) -> Refused:
     if has_ended(parts, effect.run):
         hint = f"`takeback undo {short(effect.id)}` drops what it asked for; then this can be asked for."
         return Refused(f"{told}, and has ended.", hint=hint, effect=effect.id)
-    hint = f"Continue that run: tb.resume({run!r}). If its process is gone, `takeback recover` ends it."
+    hint = f"The program of run {run} has to continue it. If its process is gone, `takeback recover` ends it."
     return Refused(f"{told}.", hint=hint, effect=effect.id)
 
 
@@ -74,7 +74,7 @@ def waiting(effect: Effect) -> AwaitingApproval:
     return AwaitingApproval(
         f"{effect.change.summary} waits for a person: {plan}.",
         hint=f"Nothing was called yet. `takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`; "
-        f"then the run asks for it again: tb.resume({short(effect.run)!r}) if it has let go.",
+        f"then the program of run {short(effect.run)} asks for it again.",
         effect=effect.id,
         until=waits_until(effect),
     )

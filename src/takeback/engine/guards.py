@@ -129,7 +129,7 @@ def _refuse_loss(change: Change, assessment: Assessment) -> None:
     if assessment.lost and not change.args.get("allow_inexact"):
         raise NoRemedy(
             f"This could not be taken back: {'; '.join(assessment.lost)}.",
-            hint="Nothing was changed. Allow it with allow_inexact=True (--allow-inexact) if that loss is acceptable.",
+            hint="Nothing was changed. Allow it with --allow-inexact if that loss is acceptable.",
             allowable=True,
         )
     if not assessment.offers:

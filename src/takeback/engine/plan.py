@@ -299,7 +299,7 @@ def _about(effect: Effect, error: TakebackError) -> TakebackError:
     """The same error, by the name of the effect."""
     error.args = (f"Effect {short(effect.id)} ({effect.change.summary}) cannot be taken back now: {error}",)
     error.effect = error.effect or effect.id
-    rest = 'Nothing was taken back; --skip-conflicts (on_conflict="skip") takes back the rest.'
+    rest = "Nothing was taken back; --skip-conflicts takes back the rest."
     error.hint = f"{error.hint} {rest}".strip()
     return error
 

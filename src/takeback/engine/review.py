@@ -76,8 +76,7 @@ def _gone(parts: Parts, lease: Lease, effect: Effect) -> Refused:
     parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": GONE})])
     return Refused(
         f"Effect {short(effect.id)} is not held any more: the database has rolled it back.",
-        hint="Nothing was changed. Let the agent do it again; a transaction that a session holds open has a time "
-        "limit (`limit=`).",
+        hint="Nothing was changed. Let the agent do it again; a session holds a transaction open for a limited time.",
         effect=effect.id,
     )
 

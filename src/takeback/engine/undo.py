@@ -95,11 +95,7 @@ def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bo
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
     more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
     redo = bool(plan.effects) and plan.effects[0].is_undo
-    hint = (
-        "Undo them first."
-        if redo or not cascades
-        else "Undo them too with --cascade (cascade=True), or undo them first."
-    )
+    hint = "Undo them first." if redo or not cascades else "Undo them too with --cascade, or undo them first."
     if forgotten := next((one for one in plan.blockers if one.forgotten), None):
         hint = (
             f"Effect {short(forgotten.id)} was forgotten, so it cannot be undone first; "
@@ -126,7 +122,7 @@ def _merge_hint(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> str:
         return ""
     if not bad:
         one = "them" if len(wanted) > 1 else "it"
-        return f'--merge (on_conflict="merge") takes {one} out alone and keeps the later changes: the merge is clean.'
+        return f"--merge takes {one} out alone and keeps the later changes: the merge is clean."
     return f"--merge would not be clean: {display(bad[0].resource)} {bad[0].detail.removeprefix('it ')}."
 
 

@@ -135,7 +135,7 @@ def recorded(parts: Parts, change: Change, key: str, door: Door) -> Effect | Non
     if earlier.state is State.UNDONE:
         raise KeyReused(
             f"The change with key {key!r} was made and then taken back.",
-            hint="Use a new key, or say that it is meant again: run.fork(why)."
+            hint="Use a new key, or a fork of the run that says why it is meant once more."
             if traits_of(earlier.change).calls
             else f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
             effect=earlier.id,

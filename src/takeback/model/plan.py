@@ -293,9 +293,9 @@ def way_to_both(effect: Effect, resources: Collection[str]) -> str:
         for state in (target.before, target.after)
     ]
     if any("mixed" in state and "over" not in state for state in states):
-        return f'`takeback undo {short(effect.id)} --force` (on_conflict="force") goes back to how it was before both.'
+        return f"`takeback undo {short(effect.id)} --force` goes back to how it was before both."
     if any("over" in state for state in states):
-        return f"`takeback undo {short(effect.id)} --cascade` (cascade=True) takes back both."
+        return f"`takeback undo {short(effect.id)} --cascade` takes back both."
     if any(only_forced(target) for target in effect.targets if target.resource in resources):
-        return f'`takeback undo {short(effect.id)} --force` (on_conflict="force") goes back to how it was before.'
+        return f"`takeback undo {short(effect.id)} --force` goes back to how it was before."
     return ""

@@ -49,6 +49,11 @@ def _kept_by_adapters(parts: Parts) -> Iterator[str]:
             yield from adapter.needed()
 
 
+def sweepable(parts: Parts, grace: int) -> int:
+    """How many bytes of blobs a sweep would free at least, now."""
+    return parts.blobs.sweep(lambda: live(parts), grace, dry_run=True)
+
+
 def sweep(parts: Parts, grace: int, erased: Sequence[Effect] = ()) -> int:
     """`erased`: drops whose bytes go now, however young they are."""
     going = [digest for one in erased for digest in (*_remedy_blobs(one), *_named(one))]

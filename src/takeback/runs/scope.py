@@ -54,7 +54,7 @@ def effects_with_paths(
 
     if more:
         raise Misuse(
-            "Paths cannot be combined with cascade or with_needs, which take back whole effects.",
+            "Paths cannot be combined with --cascade or --with-needs, which take back whole effects.",
             hint="Undo the later effects first, or merge.",
         )
     resources = resources_named(paths)

@@ -67,7 +67,7 @@ def _entered(core: RunCore, address: str, says: str, tell: Tell) -> tuple[Watche
     if not isinstance(adapter, Programs) or not isinstance(adapter, Databases):
         raise NoRemedy(
             f"Changes of a program in {database.engine} by itself cannot be captured.",
-            hint="Let it go through run.sql(…).",
+            hint="Send the statements through `takeback sql exec`.",
         )
     session = adapter.connect(database)
     database = session.database

@@ -173,8 +173,10 @@ class Blobs(Protocol):
         erase: Sequence[str] = (),
         put_until: int = 0,
         progress: Progress = SILENT,
+        dry_run: bool = False,
     ) -> int:
         """Remove what is not reachable from `live` (asked inside the transaction) and older than `grace` seconds;
         the number of bytes freed. What `erase` names goes however young it is, unless it was put again after
-        `put_until` (seconds since 1970). Never needs more than a tenth of the store as extra space."""
+        `put_until` (seconds since 1970). Never needs more than a tenth of the store as extra space. A dry run only
+        counts."""
         ...

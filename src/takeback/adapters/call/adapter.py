@@ -92,7 +92,7 @@ class CallAdapter:
         if of is None or of.is_undo:
             raise Refused(
                 "A compensated call cannot be redone.",
-                hint="Nothing was called. Call it again with `run.call`, under a key of its own.",
+                hint="Nothing was called. Let its program call it again, under a key of its own.",
                 effect=of.id if of else None,
             )
         resources = tuple(target.resource for target in of.targets)

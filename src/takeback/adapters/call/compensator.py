@@ -82,7 +82,7 @@ def _fitting(action: Action, where: str) -> Action:
     raise ActionMissing(
         f"The action {action.name} here is of {action.where}, and the call was made by the one of {where}.",
         hint="Nothing was called. Use that one; or, if both are the same, set "
-        f"TAKEBACK_ACTIONS={action.module}. A name of its own (name=…) finds it wherever it is.",
+        f"TAKEBACK_ACTIONS={action.module}. An action with a name of its own is found wherever it is.",
     )
 
 

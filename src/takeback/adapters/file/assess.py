@@ -264,9 +264,7 @@ def _move(change: Change, tools: Tools) -> Assessment:
         if there and (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
             raise Misuse(f"{source} and {name} are the same file.", hint="Delete one of the names instead.")
         if there and not change.args.get("replace"):
-            raise Misuse(
-                f"{name} exists already.", hint="Replace it with -f (replace=True), or choose another name."
-            )
+            raise Misuse(f"{name} exists already.", hint="Replace it with -f, or choose another name.")
         # A directory brings along what is open in it; a database by itself would leave its write-ahead log behind.
         _refuse_open_database(old, status)
         surveys = [survey(new, there, tools)] if there else []

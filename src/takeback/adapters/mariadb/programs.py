@@ -73,7 +73,7 @@ def _no_right(what: str) -> NoRemedy:
     return NoRemedy(
         "takeback can capture the changes of a program only under a separate account, and this account has no "
         f"right {what}.",
-        hint="Use an administrator's address for `run --sql`, or let the program go through run.sql(…).",
+        hint="Use an administrator's address for `run --sql`, or send the statements through `takeback sql exec`.",
     )
 
 

@@ -264,7 +264,7 @@ def refuse_unfit(statement: str) -> None:
     if word in _CONTROL and pair not in ("BEGIN NOT", "ROLLBACK TO", "ROLLBACK WORK"):
         raise Misuse(
             f"{word} is not for a statement of its own: each effect is one transaction on one database.",
-            hint="Use `with db.transaction():`, and an address that names the database.",
+            hint="Leave it out, and name the database in the address.",
         )
     if word in _DEFINES and pair not in ("CREATE TEMPORARY", "DROP TEMPORARY"):
         raise unfit_definition(word)

@@ -167,8 +167,8 @@ class Guard:
             self._tell(
                 f"The program tried to change the schema of {name}; role {self._role} cannot have that captured, "
                 "so it was stopped.",
-                "Send it through `takeback sql exec` or run.sql, which save what is lost first, or give the address "
-                "of a superuser that protected the database (tier full).",
+                "Send it through `takeback sql exec`, which saves what is lost first, or give the address of a "
+                "superuser that protected the database (tier full).",
             )
 
     def _stand_aside(self) -> None:

@@ -109,8 +109,7 @@ def refuse_impossible(statement: str) -> None:
             return
         raise Refused(
             f"{first} would end or split the transaction that the effect is.",
-            hint="Nothing was changed. Leave it out: each statement is a transaction of its own; for several together "
-            "use `with db.transaction():`.",
+            hint="Nothing was changed. Leave it out: the effect begins and ends the transaction.",
         )
     if first in _SESSION:
         raise Refused(

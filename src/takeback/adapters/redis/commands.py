@@ -59,7 +59,7 @@ class Refusal(NamedTuple):
 
 _SCRIPT = Refusal(
     "a script can write keys that were not declared, so its changes cannot be captured first",
-    "Send its commands one by one, or in `with db.transaction()`. EVAL_RO and FCALL_RO, which cannot write, are fine.",
+    "Send its commands one by one. EVAL_RO and FCALL_RO, which cannot write, are fine.",
 )
 _CODE = Refusal("it changes code on the server, not keys", "Do it outside of takeback.")
 _BLOCKING = Refusal(
@@ -69,7 +69,7 @@ _BLOCKING = Refusal(
 _TOLD = Refusal("what was published has been heard and cannot be taken back", "Do it outside of takeback.")
 _OWN_TRANSACTION = Refusal(
     "takeback wraps every change in a transaction of its own",
-    "Use `with db.transaction():` for several commands.",
+    "Leave it out: the effect begins and ends the transaction.",
 )
 _DATABASES = Refusal(
     "it reaches into another database than the one in the address", "Connect to that database and work there."
@@ -159,13 +159,13 @@ def request(statement: str, parameters: Any = ()) -> RedisRequest:
     """`("SET", ["a", 1])`, or a whole line as in redis-cli: `('SET a "b c"', ())`."""
     words = tuple(words_of(statement))
     if not words:
-        raise Misuse("There is no command.", hint='For example db.execute("SET", ["name", "value"]).')
+        raise Misuse("There is no command.", hint="For example SET name value.")
     if parameters is None:
         parameters = ()
     if not isinstance(parameters, (list, tuple)):
         raise Misuse(
             "The arguments of a Redis command are given as a list.",
-            hint='For example db.execute("SET", ["name", "value"]).',
+            hint="For example SET name value.",
         )
     listed = cast(Sequence[Any], parameters)
     return RedisRequest((*words, *(encoded(one) for one in listed)))

@@ -41,7 +41,7 @@ def room_of(parts: Parts) -> CommandRoom:
     if not able.engine:
         raise ResourceUnreachable(
             f"There is no sandbox on this machine: {able.why}",
-            hint="Nothing was run. `takeback run --in-place` (run.watch) works without one.",
+            hint="Nothing was run. `takeback run --in-place` works without one.",
         )
     return CommandRoom(able, store)
 

@@ -128,7 +128,7 @@ def _asked_about(one: Effect, change: Change) -> Spent:
     written = "" if intent(one.change) == intent(change) else ", written in another way"
     return Spent(
         f"{change.summary}: effect {short(one.id)} did this before{written} ({one.change.summary}), {became}.",
-        hint="Nothing was called. Use the recorded result, or say that it is meant once more: "
-        'run.fork("why") and call it again, which is a new intent with a key and an approval of its own.',
+        hint="Nothing was called. Use the recorded result; or let the program fork the run, say why, and call it "
+        "again: a new intent with a key and an approval of its own.",
         effect=one.id,
     )

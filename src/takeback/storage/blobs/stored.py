@@ -355,6 +355,7 @@ class StoredBlobs:
         erase: Sequence[str] = (),
         put_until: int = 0,
         progress: Progress = SILENT,
+        dry_run: bool = False,
     ) -> int:
         from takeback.storage.blobs.sweep import Erasure, Sweeper
 
@@ -371,7 +372,7 @@ class StoredBlobs:
         try:
             going = Erasure(frozenset(filter(None, map(to_digest, erase))), put_until)
             sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, going, progress)
-            return sweeper.sweep(needed, self._settle)
+            return sweeper.unneeded(needed()) if dry_run else sweeper.sweep(needed, self._settle)
         finally:
             with self._lock:
                 self._reader.forget()

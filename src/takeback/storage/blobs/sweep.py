@@ -59,6 +59,11 @@ class Sweeper:
         self._erase = erase
         self._worth_keeping: set[int] = set()
 
+    def unneeded(self, live: Iterable[bytes | None]) -> int:
+        """How many bytes a sweep would delete at least; encoding anew may gain more."""
+        marks = self._mark(self._database.read, live)
+        return sum(marks.lengths[id] for id in _dead(marks))
+
     def sweep(self, live: Callable[[], Iterable[bytes | None]], settle: Callable[[], None]) -> int:
         freed = 0
         with self._packs.alone():
@@ -67,7 +72,7 @@ class Sweeper:
             while more:
                 rounds += 1
                 with self._database.write() as connection:
-                    marks = self._mark(connection, live())
+                    marks = self._mark(rows.asking(connection), live())
                     freed += self._delete(connection, marks)
                     gained, more = self._replace_props(connection, marks)
                     freed += gained
@@ -78,18 +83,15 @@ class Sweeper:
             self._database.shrink()
         return freed
 
-    def _mark(self, connection: Connection, live: Iterable[bytes | None]) -> Marks:
-        ask = rows.asking(connection)
+    def _mark(self, ask: Ask, live: Iterable[bytes | None]) -> Marks:
         lengths: dict[int, int] = dict(
-            connection.execute(
+            ask(
                 "SELECT blobs.id, coalesce(length(data), length + ?, 0) "
                 "FROM blobs LEFT JOIN blob_places USING (id)",
                 (HEADER.size,),
-            ).fetchall()
+            )
         )
-        bases: dict[int, int] = dict(
-            connection.execute("SELECT id, base FROM blobs WHERE base IS NOT NULL").fetchall()
-        )
+        bases: dict[int, int] = dict(ask("SELECT id, base FROM blobs WHERE base IS NOT NULL", ()))
         waiting = [id for digest in live if digest and (id := rows.find_id(ask, digest))]
         # Whole seconds are kept, so one more is granted.
         youngest = self._now - self._grace if self._grace else self._now + 1
@@ -151,7 +153,7 @@ class Sweeper:
         return error
 
     def _delete(self, connection: Connection, marks: Marks) -> int:
-        dead = [id for id in marks.lengths if id not in marks.needed and id not in marks.propping]
+        dead = _dead(marks)
         rows.delete(connection, dead)
         return sum(marks.lengths[id] for id in dead)
 
@@ -212,6 +214,10 @@ class Sweeper:
             if stored.length > INLINE:
                 stored = stored._replace(data=None, place=self._packs.append([to_entry(stored)])[0])
             rows.rewrite(connection, id, stored, base)
+
+
+def _dead(marks: Marks) -> list[int]:
+    return [id for id in marks.lengths if id not in marks.needed and id not in marks.propping]
 
 
 def _groups(marks: Marks) -> Iterator[tuple[set[int], list[int]]]:

@@ -231,5 +231,5 @@ def _plan(text: str) -> Plan | None:
 def refuse_mixed() -> Refused:
     return NoRemedy(
         "A definition cannot be part of a transaction: MariaDB commits it by itself.",
-        hint="Nothing was changed. Make it an effect of its own: db.execute(…) outside of a transaction.",
+        hint="Nothing was changed. Make it an effect of its own, outside of a transaction.",
     )

@@ -161,7 +161,7 @@ class Watchman:
         if action == apsw.SQLITE_TRANSACTION:
             return self._no(
                 f"{first or 'BEGIN'}: the transaction belongs to the effect.",
-                "Use `with db.transaction():`; savepoints inside it are fine.",
+                "Leave it out: the effect begins and ends it. Savepoints are fine.",
             )
         if action == apsw.SQLITE_SAVEPOINT:
             self.nests, self.is_content = True, False
@@ -169,7 +169,7 @@ class Watchman:
         if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
             return self._no(
                 "Changes to an attached database could not be undone.",
-                "Open each file by itself with run.sql().",
+                "Open each file by itself, with an address of its own.",
             )
         if action == apsw.SQLITE_ANALYZE:
             return self._no(

@@ -41,7 +41,7 @@ def _resume(asked: Asked) -> int:
         if info.on_death is not OnDeath.RESUME:
             raise Misuse(
                 f"Run {short(info.id)} ({info.name}) is no workflow: only its own program can continue it.",
-                hint="`tb.resume(run)` does that; `takeback undo --to CHECKPOINT` only takes back.",
+                hint="Start its program again; `takeback undo --to CHECKPOINT` only takes back.",
             )
         if options.dry_run:
             give(asked, tb, {"dry_run": True, **run_info_json(info)})

@@ -288,8 +288,7 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
         raise Misuse(
             "This database cannot hold a transaction for another process now, and there is no terminal to ask at.",
             hint="Nothing was changed. PostgreSQL can with max_prepared_transactions above 0, as long as not all of "
-            "them are taken by others that wait (`takeback status`). In Python, run.sql(…, review=True) holds it until "
-            "run.apply or run.discard.",
+            "them are taken by others that wait (`takeback status`).",
         )
     if answered("Apply it? [y/N]", {"y": "y", "yes": "y", "n": "n", "no": "n"}, "n") == "y":
         run.apply(effect.id)

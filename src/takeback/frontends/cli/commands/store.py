@@ -1,17 +1,24 @@
 """`store`: make a store, copy one to another place, or use one again that was copied."""
 
 from argparse import ArgumentParser
+from typing import Any
 
 import takeback.api
+from takeback.api import Takeback, now
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Subcommand
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.screen import clean, counted
 from takeback.frontends.cli.session.store import show_work, store_path
-from takeback.storage.sqlite.store import exists
+from takeback.storage.sqlite.store import exists, open_store
+
+
+def _dry(parser: ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
 
 
 def _blobs(parser: ArgumentParser) -> None:
+    _dry(parser)
     parser.add_argument(
         "--blobs",
         metavar="URL",
@@ -29,12 +36,14 @@ def _copy_arguments(parser: ArgumentParser) -> None:
 
 def _reopen_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("place", metavar="STORE", help="a directory or postgresql://…")
+    _dry(parser)
 
 
 def _trust_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "place", metavar="STORE", nargs="?", help="a directory; the usual store if none is given"
     )
+    _dry(parser)
 
 
 _PARTS = {
@@ -64,6 +73,9 @@ def _store(asked: Asked) -> int:
 def _make(asked: Asked) -> int:
     path = store_path(asked)
     new = not exists(path)
+    if asked.options.dry_run:
+        said = f"Would make the store {clean(printable(path))}."
+        return _would(asked, {"store": path, "made": new}, said if new else "There is a store already.")
     with takeback.api.open(path, recover=False, blobs=asked.options.blobs) as tb:
         asked.screen.give({"store": tb.store.name, "made": new})
         asked.screen.say(f"{'Made the store' if new else 'There is a store already'}: {clean(tb.store.name)}")
@@ -76,6 +88,8 @@ def _copy(asked: Asked) -> int:
         raise Misuse(f"There is no store at {clean(printable(source))}.", hint="Name one that is there.")
     with takeback.api.open(source, recover=False) as tb:
         show_work(asked, tb)
+        if asked.options.dry_run:
+            return _would_copy(asked, tb)
         copied = tb.copy_to(target, blobs=asked.options.blobs, backup=asked.options.backup)
     screen = asked.screen
     screen.give({"from": printable(source), "to": printable(target), **copied._asdict()})
@@ -92,12 +106,38 @@ def _copy(asked: Asked) -> int:
     return 0
 
 
+def _would_copy(asked: Asked, tb: Takeback) -> int:
+    source, target = (clean(printable(one)) for one in (asked.options.source, asked.options.target))
+    if not asked.options.backup:
+        tb.store.refuse_if_retired()
+    if exists(asked.options.target):  # one that an interrupted copy left; another one is refused
+        open_store(asked.options.target, now, asked.options.blobs, copying=tb.store.name).close()
+    tally = tb.store.journal.tally()
+    found = {"records": tally["records"], "runs": sum(1 for _ in tb.store.journal.runs())}
+    used = source if asked.options.backup else target
+    return _would(
+        asked,
+        {"from": source, "to": target, **found},
+        f"Would copy {counted(found['records'], 'record')} and {counted(found['runs'], 'run')} of {source} to "
+        f"{target}, and use {used} from then on.",
+    )
+
+
+def _would(asked: Asked, told: dict[str, Any], said: str) -> int:
+    asked.screen.give({"dry_run": True, **told})
+    asked.screen.say(said)
+    return 0
+
+
 def _reopen(asked: Asked) -> int:
     place: str = asked.options.place
     if not exists(place):
         raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
     with takeback.api.open(place, recover=False) as tb:
         words = tb.store.retired
+        if asked.options.dry_run:
+            said = f"Would use {clean(tb.store.name)} again ({clean(words)})." if words else "It is in use."
+            return _would(asked, {"store": tb.store.name, "was": words}, said)
         tb.store.reopen()
         asked.screen.give({"store": tb.store.name, "was": words})
     shown = clean(printable(place))
@@ -114,6 +154,11 @@ def _trust(asked: Asked) -> int:
         raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
     with takeback.api.open(place, recover=False) as tb:
         lost = tb.store.lost()
+        if asked.options.dry_run:
+            said = f"Would trust {clean(tb.store.name)}: modules that it names are imported for undo and recovery."
+            return _would(
+                asked, {"store": tb.store.name, "lost": lost}, " ".join(filter(None, (said, clean(lost))))
+            )
         tb.store.trust()
         asked.screen.give({"store": tb.store.name, "lost": lost})
     asked.screen.say(

@@ -29,6 +29,7 @@ def _sweep_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="also drop the copies of directories that were watched; the next watch reads them again",
     )
+    parser.add_argument("--dry-run", action="store_true", help="only say how much it would delete at least")
 
 
 def _sweep(asked: Asked) -> int:
@@ -44,6 +45,13 @@ def _sweep(asked: Asked) -> int:
         return 0
     started = time.perf_counter()
     with opened(asked) as tb:
+        if asked.options.dry_run:
+            least = tb.sweep(asked.options.grace, dry_run=True)
+            give(asked, tb, {"dry_run": True, "freed": least, "size": tb.size()})
+            screen.say(
+                f"Would delete {bytes_in_words(least)} at least, and what boxes and watches do not need."
+            )
+            return 0
         freed = tb.sweep(asked.options.grace, baselines=asked.options.baselines)
         size = tb.size()
         give(asked, tb, {"freed": freed, "size": size})
