@@ -8,6 +8,7 @@ import pytest
 
 import takeback
 from takeback.model.effect import DropReason
+from takeback.runs.run import core_of
 from takeback.storage.notes import Bound, untold
 from tests.world import Picture, World
 
@@ -200,8 +201,8 @@ def test_a_drop_whose_time_is_over_is_erased_by_the_next_run_and_not_by_a_look(
 ) -> None:
     with takeback.open(store) as tb:
         dropped = failed(tb, world, "echo x > a; exit 1")
-    later = takeback.upkeep.now() + 25 * 3600 * 1_000_000
-    monkeypatch.setattr("takeback.upkeep.now", lambda: later)
+    later = takeback.api.upkeep.now() + 25 * 3600 * 1_000_000
+    monkeypatch.setattr("takeback.api.upkeep.now", lambda: later)
     with takeback.open(store) as tb:
         assert tb.effect(dropped.id).state is takeback.State.DROPPED  # to look erases nothing
         with tb.run("next") as run:
@@ -279,7 +280,7 @@ def test_where_there_is_no_room_a_drop_is_final(
             raise full
 
         limits = tb.parts.drops._replace(refuse_without_room=no_room)
-        run._parts = tb.parts._replace(drops=limits)  # pyright: ignore[reportPrivateUsage]
+        core_of(run).parts = tb.parts._replace(drops=limits)
         outcome = run.command("echo x > a; exit 1", cwd=world.root)
     assert (outcome.exit_code, outcome.dropped, outcome.final) == (1, None, "room")
 
@@ -299,8 +300,8 @@ def test_a_sweep_erases_what_was_dropped_too_long_ago(
 ) -> None:
     with takeback.open(store) as tb:
         dropped = failed(tb, world, "head -c 100000 /dev/urandom > a; exit 1")
-        later = takeback.upkeep.now() + 25 * 3600 * 1_000_000
-        monkeypatch.setattr("takeback.upkeep.now", lambda: later)
+        later = takeback.api.upkeep.now() + 25 * 3600 * 1_000_000
+        monkeypatch.setattr("takeback.api.upkeep.now", lambda: later)
         assert tb.sweep(grace=0) >= 100_000
         assert tb.effect(dropped.id).state is takeback.State.ABORTED
 

@@ -18,8 +18,8 @@ TERM = 30 * 24 * HOUR
 
 
 def later(scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    real = takeback.upkeep.now
-    for place in ("takeback.api.now", "takeback.upkeep.now"):
+    real = takeback.api.upkeep.now
+    for place in ("takeback.api.store.now", "takeback.api.upkeep.now"):
         monkeypatch.setattr(place, lambda: real() + seconds * 1_000_000)
 
 
@@ -331,7 +331,7 @@ def test_finding_31_what_a_run_may_still_take_back_cannot_be_forgotten(scene: Sc
     if state == "suspended":
         run.suspend("it waits")
     elif state == "dead":
-        run.let_go()
+        run.leave()
 
     with pytest.raises(takeback.Refused, match="may still take it back"):
         scene.tb.forget(effect)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from takeback.api.store import now
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import Lease
 from takeback.storage.owners import myself
 from takeback.storage.sqlite.store import open_store
-from takeback.upkeep import now
 from tests.bench.measure import Line, Subject, Table, Wishes, in_turns, seconds_of
 
 BATCH = 100

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psycopg
 
+from takeback.api.store import now
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind
 from takeback.storage.owners import myself
 from takeback.storage.postgres.store import PostgresStore, open_remote
 from takeback.testing.fakes import closing, submitting
-from takeback.upkeep import now
 from tests.bench.effects import HOUR, Effects, timed
 from tests.bench.measure import Line, Subject, Table, Wishes, in_turns, seconds_of
 from tests.servers import postgres as servers

@@ -11,6 +11,7 @@ import takeback
 from takeback.api import Takeback
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind, Record
+from takeback.runs.run import core_of
 from tests.bench.measure import (
     Line,
     Subject,
@@ -121,7 +122,7 @@ def _scene(directory: str, effects: int) -> Scene:
         for start in range(1, effects, IN_A_RUN):
             with tb.run(f"run {start}", agent=f"agent {start // IN_A_RUN % 7}") as run:
                 drafts = list(_like(tb, intent, done, run.id, range(start, min(start + IN_A_RUN, effects))))
-                tb.store.journal.append(run.lease, drafts)
+                tb.store.journal.append(core_of(run).lease, drafts)
         counted = tb.store.journal.tally()["done"]
         assert counted == effects, (counted, effects)
     return Scene(store, first.id)

@@ -329,7 +329,7 @@ def test_processes_in_the_background_end_with_their_command(box: Box) -> None:
 def test_one_command_at_a_time(box: Box, run: Run) -> None:
     with run.sandbox(box=box.id) as same:
         inside, go_on = threading.Event(), threading.Event()
-        held = box._hand.layers.working(box.id)  # pyright: ignore[reportPrivateUsage]
+        held = box._layers.working(box.id)  # pyright: ignore[reportPrivateUsage]
 
         def hold() -> None:
             with held:

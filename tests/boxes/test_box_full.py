@@ -7,6 +7,7 @@ import pytest
 
 import takeback
 from takeback.errors import Misuse, ResourceUnreachable
+from takeback.runs.run import core_of
 from takeback.sandbox.layer_owner import _have_done
 from takeback.storage.layers import Layers
 from tests.crash.mounts import fill, tmpfs
@@ -118,7 +119,7 @@ def test_a_box_of_a_run_that_has_ended_starts_nothing(store: Path, world: World)
             run.close()
             with pytest.raises(Misuse, match="has ended"):
                 box.run("true")
-            assert run._rooms is None
+            assert core_of(run).rooms is None
 
 
 @pytest.mark.able("user namespaces")

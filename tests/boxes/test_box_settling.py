@@ -22,13 +22,13 @@ def nothing_settles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_small_is_on_the_disk_at_once(box: Box) -> None:
     assert box.run("echo small > small").durable
-    assert not box._hand.layers.unsettled(box.id)
+    assert not box._layers.unsettled(box.id)
 
 
 def test_what_is_large_is_on_the_disk_after_settling(box: Box) -> None:
     assert not box.run(LARGE.format("large")).durable
     box.settle()
-    assert not box._hand.layers.unsettled(box.id)
+    assert not box._layers.unsettled(box.id)
     assert box.run("wc -c < large").stdout.split() == [b"3000000"]
 
 
@@ -40,7 +40,7 @@ def test_closing_a_box_settles_it(store: Path, world: World) -> None:
     with takeback.open(store) as tb, tb.run("first") as run:
         with run.sandbox(cwd=world.root) as box:
             box.run(LARGE.format("large"))
-        assert not run.sandbox(box=box.id)._hand.layers.unsettled(box.id)
+        assert not run.sandbox(box=box.id)._layers.unsettled(box.id)
 
 
 def test_steps_that_the_machine_did_not_survive_are_taken_back(
@@ -78,10 +78,10 @@ def test_whoever_opens_the_box_of_a_killed_process_settles_it(
         nothing_settles(patch)
         with takeback.open(store) as tb, tb.run("first") as run, run.sandbox(cwd=world.root) as box:
             box.run(LARGE.format("one"))
-            assert box._hand.layers.unsettled(box.id)
+            assert box._layers.unsettled(box.id)
     with takeback.open(store) as tb, tb.run("second") as run, run.sandbox(box=box.id) as again:
         again.settle()
-        assert not again._hand.layers.unsettled(box.id)
+        assert not again._layers.unsettled(box.id)
 
 
 def test_what_is_not_on_the_disk_is_never_squashed_into_what_is(

@@ -12,6 +12,7 @@ import pytest
 import takeback
 from takeback.engine import approval
 from takeback.model.effect import State
+from takeback.runs.run import core_of
 from tests.calls import post
 from tests.calls.post import send_mail, send_parcel
 
@@ -111,7 +112,7 @@ def test_silence_means_no(store: str, tmp_path: Path) -> None:
     (Path(store) / "settings.json").write_text('{"approval_seconds": 1}')
     now = [1_000_000_000_000_000]
     with takeback.open(store) as tb, tb.run("write") as run:
-        run._now = lambda: now[0]  # pyright: ignore[reportPrivateUsage]
+        core_of(run).now = lambda: now[0]
         with pytest.raises(takeback.AwaitingApproval):
             run.call(send_mail, "anna")
         now[0] = tb.effects()[0].at + 2_000_000

@@ -12,6 +12,7 @@ import pytest
 import takeback
 from examples.office import BankOffice
 from examples.payments import pay
+from takeback.api import opened_of
 from takeback.frontends.cli.answer import answer
 from takeback.frontends.cli.command import COMMANDS, Does, command_named
 from takeback.model.run import OnDeath
@@ -228,7 +229,7 @@ def test_finding_2_an_undo_that_died_before_it_began_a_compensation_is_for_recov
             paid = run.call(pay, "anna", "shop", 200, key="k2")
         assert paid
         (effect,) = (one for one in tb.store.journal.effects(Query()) if one.key == "k2")
-        undo = tb._open("undo", "", OnDeath.FINISH, {}, [effect.id], "refuse")  # pyright: ignore[reportPrivateUsage]
+        undo = opened_of(tb).open_run("undo", "", OnDeath.FINISH, {}, [effect.id], "refuse")
         tb.store.leases.release(undo.lease)
     before = crashed.bank.ledger()
     assert answer(["mkdir", "e"]) == 0

@@ -14,7 +14,7 @@ import takeback
 from examples.office import BankOffice
 from takeback.api import Takeback
 from takeback.model.run import RunState
-from takeback.runs.span import Span
+from takeback.runs.scope import Span
 from tests.calls.own import order
 from tests.calls.post import send_mail
 from tests.damage import put_back_store, save_store
@@ -45,6 +45,11 @@ KILLED = ("files", "paid", "in doubt")
 # What each public method of an opened store does.
 LOOKS: dict[str, Callable[[Takeback], object]] = {
     "path": lambda tb: tb.path,
+    "store": lambda tb: tb.store,
+    "here": lambda tb: tb.here(),
+    "tell": lambda tb: tb.tell,
+    "progress": lambda tb: tb.progress,
+    "given_up": lambda tb: tb.given_up,
     "parts": lambda tb: tb.parts,
     "recovered": lambda tb: tb.recovered,
     "unrecovered": lambda tb: tb.unrecovered,
@@ -73,7 +78,7 @@ LOOKS: dict[str, Callable[[Takeback], object]] = {
 CHANGES: dict[str, Callable[[Takeback], object]] = {
     "run": lambda tb: tb.run("new").close(),
     "session": lambda tb: tb.session("lasting").leave(),
-    "resume": lambda tb: tb.resume("asks").let_go(),
+    "resume": lambda tb: tb.resume("asks").leave(),
     "undo": lambda tb: tb.undo(tb.find_run("well")),
     "undo_to": lambda tb: tb.undo_to("point", run="well"),
     "undo_span": lambda tb: tb.undo_span(Span(None, tb.find_run("well").id, seq=0, began=0)),
@@ -100,7 +105,7 @@ SETTLES: dict[str, Callable[[Takeback], object]] = {
     "worker": lambda tb: tb.worker({order.name: order}),
 }
 # Parts of a change that is under way; and a copy takes what is unfinished along as it is.
-WITHIN = {"stay_within_limits", "without_room", "copy_to"}
+WITHIN = {"stay_within_limits", "copy_to"}
 
 # What is asked for makes no sense: refused before anything is settled.
 SENSELESS: tuple[Callable[[Takeback], object], ...] = (

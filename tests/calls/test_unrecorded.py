@@ -10,6 +10,7 @@ import takeback
 from takeback.errors import InDoubt, LeaseLost, ResourceUnreachable, ServerUnreachable, StoreBusy
 from takeback.model.effect import State
 from takeback.model.record import Kind
+from takeback.runs.run import core_of
 
 CALLED: list[int] = []
 TROUBLES: list[takeback.TakebackError] = [
@@ -175,7 +176,8 @@ def test_a_checkpoint_that_comes_by_itself_does_not_make_a_call_fail(
     store: Path, trouble: takeback.TakebackError
 ) -> None:
     with takeback.open(store) as tb, tb.run("count") as run:
-        run._settings = run._settings._replace(checkpoint_every=1)  # pyright: ignore[reportPrivateUsage]
+        core = core_of(run)
+        core.settings = core.settings._replace(checkpoint_every=1)
         mend = fail_from(tb, Kind.CHECKPOINT, trouble)
         assert run.call(count, 7, key="key 7") == 7
         mend()

@@ -8,6 +8,8 @@ import pytest
 
 import takeback
 from takeback.adapters.tree.swap import Swap
+from takeback.runs.run import core_of
+from takeback.runs.undo import drop_undone
 from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, settle, side
 from tests.damage import put_back_store, save_store
@@ -239,7 +241,7 @@ def test_what_was_taken_back_in_place_killed_anywhere_is_a_whole_drop_or_an_undo
             with run.watch(scene.world, about={"argv": ["make"], "exit_code": 1}) as watch:
                 change()
             assert watch.effect
-            run.drop_undone(watch.effect, run.undo(watch.effect))
+            drop_undone(core_of(run), watch.effect, run.undo(watch.effect))
 
     def check(at: int) -> None:
         where = f"killed at boundary {at}" if at else "not killed"

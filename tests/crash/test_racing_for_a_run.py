@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from takeback.api.store import now
 from takeback.errors import LeaseLost
 from takeback.model.boot_clock import since_boot
 from takeback.model.run import Lease, RunState
@@ -19,7 +20,6 @@ from takeback.runs.lease import Heartbeat
 from takeback.storage.owners import myself
 from takeback.storage.sqlite.store import Store, open_store
 from takeback.testing.fakes import SECOND, ending, intending, submitting
-from takeback.upkeep import now
 
 RACERS = 8
 processes = multiprocessing.get_context("fork")

@@ -13,10 +13,16 @@ from tests.docs import databases, picture, site
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
-INTERNAL = (  # for our own front ends, and for workers
-    "parts", "lease", "submit_named", "worker", "end_workflow", "play", "progress", "close_databases",
-    "suspend_workflow",
-)  # fmt: skip
+API = "api/__init__.py"
+INTERNAL = ("parts", "submit_named", "worker")  # for our own front ends
+# Methods of a run that have a chapter of their own.
+CALLS = ("call", "call_all", "fork")
+LASTING = ("remember", "sleep", "wait")
+COMMANDS = ("command", "watch")
+DATABASES = ("sql", "program")
+DECISIONS = ("pending", "approve", "deny", "settle")
+WORKFLOWS = ("submit", "signal", "result", "work", "resume")
+ELSEWHERE = (*DECISIONS, *WORKFLOWS, *CALLS, *LASTING, *COMMANDS, *DATABASES, "sandbox")
 
 
 # -- the life of an effect
@@ -179,16 +185,11 @@ def _usage(action: Action) -> str:
 
 
 def python_takeback() -> str:
-    return (
-        _methods("api.py", "Takeback")
-        + _methods("undos.py", "Undos")
-        + _methods("decisions.py", "Acceptance")
-        + _methods("upkeep.py", "Upkeep")
-    )
+    return _methods(API, "Takeback", *(name for name in _names(API, "Takeback") if name not in ELSEWHERE))
 
 
 def python_run() -> str:
-    return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
+    return _run(*(name for name in _names("runs/run.py", "Run") if name not in ELSEWHERE))
 
 
 def run_transitions() -> str:
@@ -216,22 +217,18 @@ def python_actions() -> str:
     return (
         _function(decorator)
         + _methods("adapters/call/action.py", "Action")
-        + _methods("runs/call.py", "Calling")
-        + _methods("decisions.py", "Deciding")
+        + _run(*CALLS)
+        + _methods(API, "Takeback", *DECISIONS)
     )
 
 
 def python_workflows() -> str:
     decorator = [node for node in _tree("runs/workflows/function.py").body if _named(node, "workflow")][-1]
-    return (
-        _function(decorator)
-        + _methods("workflows.py", "Workflows")
-        + _methods("runs/workflows/durable.py", "Durable")
-    )
+    return _function(decorator) + _methods(API, "Takeback", *WORKFLOWS) + _run(*LASTING)
 
 
 def python_commands() -> str:
-    return _methods("runs/commands/execute.py", "Commands") + _methods("runs/watch.py", "Watching")
+    return _run(*COMMANDS)
 
 
 def python_box() -> str:
@@ -246,7 +243,7 @@ def regenerable() -> str:
 
 
 def python_databases() -> str:
-    return _methods("runs/verbs.py", "Querying")
+    return _run(*DATABASES)
 
 
 def python_sql() -> str:
@@ -275,7 +272,7 @@ def _fields(file: str, name: str) -> str:
 
 
 def python_open() -> str:
-    return "".join(_function(node) for node in _tree("api.py").body if _named(node, "open"))
+    return "".join(_function(node) for node in _tree(API).body if _named(node, "open"))
 
 
 def python_checks() -> str:
@@ -292,13 +289,28 @@ def _named(node: ast.stmt, name: str) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
 
 
-def _methods(file: str, name: str) -> str:
+def _run(*names: str) -> str:
+    return _methods("runs/run.py", "Run", *names)
+
+
+def _methods(file: str, name: str, *chosen: str) -> str:
+    """All that are for users, or those that are chosen."""
+    names = chosen or _names(file, name)
+    return "".join(_function(node) for node in _functions(file, name) if node.name in names)
+
+
+def _names(file: str, name: str) -> tuple[str, ...]:
+    found = (node.name for node in _functions(file, name) if not _abstract(node))
+    return tuple(one for one in found if not one.startswith("_") and one not in INTERNAL)
+
+
+def _functions(file: str, name: str) -> list[ast.FunctionDef]:
     found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
-    methods = [node for node in found.body if isinstance(node, ast.FunctionDef) and not _abstract(node)]
-    return "".join(
-        _function(node) for node in methods if not node.name.startswith("_") and node.name not in INTERNAL
-    )
+    functions = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    return [
+        one for one in functions if not any(".setter" in ast.unparse(mark) for mark in one.decorator_list)
+    ]
 
 
 def _abstract(node: ast.FunctionDef) -> bool:

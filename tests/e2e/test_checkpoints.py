@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import takeback as library
-from takeback.runs.span import Span
+from takeback.runs.scope import Span
 from tests.e2e.conftest import CommandLine
 from tests.e2e.test_projects import at, on_a_terminal
 from tests.world import World

@@ -113,9 +113,9 @@ def test_the_next_change_drops_it_too(takeback: CommandLine, world: World, store
     assert made(world)
 
 
-AT_ITS_END = "from takeback.runs.commands.execute import Commands; Commands._merged = die"
-BEFORE_THE_RECORD = "from takeback.runs.commands import drop; drop.drop = die"
-AFTER_THE_RECORD = "from takeback.runs.commands import drop; drop.remove_all = die"
+AT_ITS_END = "import takeback.runs.commands.execute as execute; execute._merged = die"
+BEFORE_THE_RECORD = "from takeback.runs.commands import merge; merge.drop = die"
+AFTER_THE_RECORD = "from takeback.runs.commands import merge; merge.remove_all = die"
 AFTER_THE_MERGE = "from takeback.runs.commands import scratch; scratch.remove_all = die"
 
 

@@ -421,8 +421,10 @@ def test_a_signal_in_the_middle_of_a_merge_is_heard_when_it_is_whole_and_all_is_
 def test_a_signal_while_what_is_held_is_recorded_leaves_it_held_and_says_so(
     takeback: CommandLine, world: World
 ) -> None:
-    late = SIGNALLED.replace("takeback.adapters.tree.apply import Carrier", "takeback.runs.run import Run")
-    late = late.replace("Carrier._clear", "Run._hold").replace(
+    late = SIGNALLED.replace(
+        "takeback.adapters.tree.apply import Carrier", "takeback.runs.commands import execute"
+    )
+    late = late.replace("Carrier._clear", "execute.hold_change").replace(
         "    os.kill(os.getpid(), int(sys.argv[1]))\n    return clear(*given)",
         "    held = clear(*given)\n    os.kill(os.getpid(), int(sys.argv[1]))\n    return held",
     )

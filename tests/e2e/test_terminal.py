@@ -13,7 +13,7 @@ import pytest
 
 from takeback.frontends.cli.command import COMMANDS, command_named, parser_of
 from takeback.frontends.cli.help import ELSEWHERE, names, page
-from takeback.runs.commands.pipes import TerminalUse
+from takeback.runs.commands.request import TerminalUse
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 

@@ -246,8 +246,8 @@ MUTANTS = (
         "runs/change.py",
         (
             (
-                "            self._position += 1\n            self._count()\n",
-                "            self._count()\n",
+                "        core.position += 1\n        _count(core)\n",
+                "        _count(core)\n",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
@@ -260,8 +260,8 @@ MUTANTS = (
     ),
     Mutant(
         "opening a store settles nothing",
-        "api.py",
-        (("    tb._settles = recover", "    tb.settle_first(calls=True)"),),
+        "api/__init__.py",
+        (("    opened_of(tb).settles = recover", "    tb.settle_first(calls=True)"),),
         ("tests/calls/test_looking_in_python.py", "-k", "never_act"),
     ),
     Mutant(
@@ -308,7 +308,7 @@ MUTANTS = (
     Mutant(
         "work for which there is no room is held",
         "runs/commands/execute.py",
-        (("raise self._held_instead(found.change, options, trouble) from trouble", "raise"),),
+        (("raise _held_instead(core, found.change, options, trouble) from trouble", "raise"),),
         ("tests/trees/test_full_disk.py",),
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """What is said of a run that failed."""
 
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
-from takeback.runs.failure import note
+from takeback.runs.end import note
 
 
 def stays(path: str, why: str) -> TargetOutcome:

@@ -14,6 +14,7 @@ import pytest
 import takeback
 from takeback.errors import NoRemedy
 from takeback.model.plan import Outcome
+from takeback.runs.run import core_of
 
 NOBODY = 65534
 
@@ -104,7 +105,7 @@ def test_what_was_changed_is_one_effect_and_goes_back_also_with_a_feed(desk):
                     with run.watch(desk.tree) as watched:
                         (desk.tree / "dir" / "file").write_text(f"after {number}")
                         (desk.tree / f"new{number}").mkdir()
-                    trees = list(run._trees.values())
+                    trees = list(core_of(run).trees.values())
                     told.append([len(watched.changes), trees[0].last.whole])
             tb.undo(watched.effect)
         return [told, (desk.tree / "dir" / "file").read_text(), sorted(os.listdir(desk.tree)), os.geteuid()]

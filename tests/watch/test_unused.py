@@ -9,10 +9,10 @@ import pytest
 
 import takeback
 from takeback.adapters.watch.index import indexes_in
+from takeback.api.store import now
 from takeback.audit.status import look
 from takeback.model.settings import Limits
 from takeback.runs.watch import UNUSED
-from takeback.upkeep import now
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_baselines_stay_while_forgetting_accepted_effects_makes_room_enough(tree
     with takeback.open(trees / "store") as tb:
         with tb.run("old") as run:
             old = run.write(trees / "old", "small")
-        real = takeback.upkeep.now
-        for place in ("takeback.api.now", "takeback.upkeep.now"):
+        real = takeback.api.upkeep.now
+        for place in ("takeback.api.store.now", "takeback.api.upkeep.now"):
             monkeypatch.setattr(place, lambda: real() + 3601 * 1_000_000)
         fill(trees / "one", 6)
         with tb.run("edit") as run, run.watch(trees / "one"):

@@ -61,8 +61,8 @@ def bench(address: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterat
         def now() -> int:
             return time.time_ns() // 1000 + made.ahead * 1_000_000
 
-        monkeypatch.setattr("takeback.workflows.now", now)
-        monkeypatch.setattr("takeback.api.now", now)
+        for place in ("takeback.api", "takeback.api.store", "takeback.api.workflows"):
+            monkeypatch.setattr(f"{place}.now", now)
         yield made
         assert tb.verify(read_data=True).findings == ()
 

@@ -240,7 +240,7 @@ def test_finding_13_a_late_approval_is_refused_and_nothing_is_called(
     bench.work(release)
     (waiting,) = bench.tb.pending()
     late = waiting.at + (DAY + 60) * 1_000_000
-    monkeypatch.setattr("takeback.decisions.now", lambda: late)
+    monkeypatch.setattr("takeback.api.decisions.now", lambda: late)
 
     assert bench.tb.pending() == ()
     with pytest.raises(takeback.ApprovalExpired, match="silence means no"):

@@ -168,15 +168,10 @@ def discard_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: 
         with leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
             gone[place] = discard_held(parts, lease, fresh)
-    return _as_undo(gone)
+    return as_undo(gone)
 
 
-def discarded(parts: Parts, lease: Lease, effects: Sequence[Effect], dry_run: bool) -> UndoResult:
-    """By the run itself, which holds the lease."""
-    return _as_undo(effects if dry_run else [discard_held(parts, lease, effect) for effect in effects])
-
-
-def _as_undo(effects: Sequence[Effect]) -> UndoResult:
+def as_undo(effects: Sequence[Effect]) -> UndoResult:
     """As the result of an undo: it had not been made, so all of it is as it was."""
     targets = tuple(
         TargetOutcome(target.resource, Outcome.UNDONE, "was held and is dropped", effect.id)

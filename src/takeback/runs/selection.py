@@ -291,7 +291,7 @@ def overwritten(redo: Effect, undo: Effect) -> tuple[Target, ...]:
 
 def _is_drop(undo: Effect, of: Effect) -> bool:
     """A watched command failed and its own run took it back: `apply` makes that again, and redo by its id."""
-    from takeback.runs.watch import KIND as WATCH
+    from takeback.adapters.tree.targets import WATCH
 
     return of.run == undo.run and of.change.kind == WATCH and bool(of.change.args.get("exit_code"))
 

@@ -5,30 +5,24 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from takeback.adapters.database import (
-    MOST,
-    OPEN,
-    Databases,
-    DatabaseSession,
-    Reviewing,
-    Rows,
-    first_words,
-)
+from takeback.adapters.database import MOST, OPEN, Databases, DatabaseSession, Reviewing, Rows, first_words
 from takeback.engine import review, transaction
 from takeback.engine.held import discard_held
-from takeback.engine.parts import Parts, adapter_of, named
+from takeback.engine.parts import adapter_of, named
 from takeback.engine.write import Terms
 from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import Lease
-from takeback.runs.lease import OwnLock
+from takeback.runs.change import next_key, took_hold
+from takeback.runs.core import RunCore
+from takeback.runs.workflows.durable import in_step, once
 from takeback.runs.workflows.function import digest_of
+from takeback.runs.workflows.replay import STATEMENT, Replay, WorkflowStep
 from takeback.storage.protocols import Query
 
 STATEMENTS = "sql"
@@ -47,29 +41,39 @@ class SqlResult(NamedTuple):
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-class SqlHand(NamedTuple):
-    """What a database needs of its run."""
+def open_sql(core: RunCore, address: str, most: int | None, review: bool, limit: float) -> "Sql":
+    if review:
+        core.refuse_in_workflow("A transaction that waits for a person", "Ask first: run.wait.")
+    core.refuse_ended()
+    if most is None:
+        most = core.settings.max_rows
+    elif type(most) is not int or most < 0:
+        raise Misuse(f"{most!r} is no number of rows.", hint="For example most=10_000_000; 0: no limit.")
+    with core.lock:
+        session = _connected(core, address)
+        opened = ReviewedSql(core, session, most, limit) if review else Sql(core, session, most)
+        core.databases.append(opened)
+        return opened
 
-    parts: Parts
-    lease: Lease
-    agent: str
-    next_key: Callable[[Change], str]
-    took_hold: Callable[[Effect], None]
-    uninterrupted: Callable[[], AbstractContextManager[None]]
-    lock: OwnLock
-    refuse_ended: Callable[[], None]
-    most: int  # rows that an effect may change; 0: any number
-    # In a workflow: makes a statement a step, and says which step is being made.
-    once: "Callable[[str, str, Callable[[], SqlResult]], SqlResult] | None" = None
-    part_of: Callable[[], tuple[int, str]] = lambda: (0, "")
+
+def _connected(core: RunCore, address: str) -> DatabaseSession:
+    if not isinstance(address, str) or not address:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse("A database is given by its address.", hint='For example run.sql("postgresql:///app").')
+    database = core.parts.named(address)
+    adapter = adapter_of(core.parts, database.engine)
+    if not isinstance(adapter, Databases):
+        raise Misuse(f"{database.engine} is no database.", hint="Give the address of one.")
+    return adapter.connect(database)
 
 
 class Sql:
     """Each statement that changes something, or each `transaction()`, is one effect."""
 
-    def __init__(self, hand: SqlHand, session: DatabaseSession) -> None:
-        self._hand = hand
+    def __init__(self, core: RunCore, session: DatabaseSession, most: int) -> None:
+        """`most`: rows that an effect may change; 0: any number."""
+        self._core = core
         self._session = session
+        self._most = most
         self._effect: Effect | None = None  # of the transaction that is open
         self._thread = 0  # which has it open
         self._failed = ""  # what went wrong in it
@@ -119,8 +123,8 @@ class Sql:
             raise Misuse(
                 "There is no statement.", hint='For example db.execute("DELETE FROM t WHERE id = %s", [1]).'
             )
-        with self._hand.lock:
-            self._hand.refuse_ended()
+        with self._core.lock:
+            self._core.refuse_ended()
             self._refuse_closed()
             self._refuse_undecided()
             if self._effect:
@@ -128,11 +132,16 @@ class Sql:
             if not many and not key and (found := self._session.read(statement, parameters)) is not None:
                 return _result(found, None)
             says = self._session.summary(statement, parameters)
-            if self._hand.once is None:
+            replay = self._core.replay
+            if replay is None:
                 return self._carry_out(says, statement, parameters, many, key, needs)
             asked = digest_of(resource_of(self.database), statement, repr(parameters), many, key)
-            return self._hand.once(
-                says, asked, lambda: self._carry_out(says, statement, parameters, many, key, needs)
+            return _step(
+                self._core,
+                replay,
+                says,
+                asked,
+                lambda: self._carry_out(says, statement, parameters, many, key, needs),
             )
 
     def _carry_out(
@@ -165,8 +174,8 @@ class Sql:
     ) -> "Iterator[MadeTransaction]":
         """Several statements as one effect, all of them or none, also after an error that was swallowed. What
         it yields has `.effect`: done at the end, or aborted if nothing was changed."""
-        with self._hand.lock:
-            self._hand.refuse_ended()
+        with self._core.lock:
+            self._core.refuse_ended()
             self._refuse_closed()
             self._refuse_undecided()
             if self._effect:
@@ -174,7 +183,7 @@ class Sql:
                     "There is a transaction open on this database already.",
                     hint="One effect cannot be part of another; use a savepoint, or another `run.sql(…)`.",
                 )
-            if self._hand.once is not None:
+            if self._core.replay is not None:
                 raise Misuse(
                     "A transaction cannot be a step of a workflow.",
                     hint="Nothing was changed. Use single statements, executemany, or run.call with an action.",
@@ -197,50 +206,50 @@ class Sql:
     @contextmanager
     def _stretch(self, says: str, key: str, needs: Sequence[str], digest: str) -> "Iterator[MadeTransaction]":
         """From the intent to the outcome. Until the commit a signal may stop it: then it is rolled back."""
-        hand = self._hand
+        core = self._core
         args: dict[str, Any] = {"database": to_json(self.database)} | ({"digest": digest} if digest else {})
-        if hand.most:
-            args[MOST] = hand.most
+        if self._most:
+            args[MOST] = self._most
         change = Change(self.database.engine, STATEMENTS, resource_of(self.database), says, args)
-        step, asked = hand.part_of()
-        terms = Terms(key or hand.next_key(change), tuple(needs), agent=hand.agent, step=step, asked=asked)
+        step, asked = core.part_of or (0, "")
+        terms = Terms(key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked)
         with self._made(change, terms) as made:
             yield made
 
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> "Iterator[MadeTransaction]":
-        hand = self._hand
-        made = MadeTransaction(transaction.begin(hand.parts, hand.lease, change, terms))
+        core = self._core
+        made = MadeTransaction(transaction.begin(core.parts, core.lease, change, terms))
         if made.before:
             yield made
             return
         try:
             self._session.begin(made.effect)
             yield made
-            with hand.uninterrupted():
+            with core.uninterrupted():
                 receipt = self._session.commit()
         except InDoubt as error:
-            with hand.uninterrupted():
-                made.effect = transaction.doubted(hand.parts, hand.lease, made.effect, error)
+            with core.uninterrupted():
+                made.effect = transaction.doubted(core.parts, core.lease, made.effect, error)
         except BaseException as error:
-            with hand.uninterrupted():
+            with core.uninterrupted():
                 self._session.rollback()
-                made.effect = transaction.give_up(hand.parts, hand.lease, made.effect, _sentence(error))
+                made.effect = transaction.give_up(core.parts, core.lease, made.effect, _sentence(error))
             if isinstance(error, RowsHeld):
-                raise named(hand.parts, made.effect.change.resource, error) from error
+                raise named(core.parts, made.effect.change.resource, error) from error
             if isinstance(error, TakebackError):
                 error.effect = None  # there is none
             raise
         else:
-            with hand.uninterrupted():
-                done = transaction.end(hand.parts, hand.lease, made.effect, receipt)
+            with core.uninterrupted():
+                done = transaction.end(core.parts, core.lease, made.effect, receipt)
             made.effect = done or made.effect._replace(state=State.ABORTED)
             made.answers = tuple(_result(rows, made.effect) for rows in self._session.answers)
         if made.effect.state is State.DONE:
-            hand.took_hold(made.effect)
+            took_hold(core, made.effect)
 
     def close(self) -> None:
-        with self._hand.lock:
+        with self._core.lock:
             self._is_closed = True
             self._session.close()
 
@@ -258,16 +267,6 @@ class MadeTransaction:
         self.effect = effect
         self.answers: tuple[SqlResult, ...] = ()  # of an engine that answers only at the end (Redis)
         self.before = effect.state is State.DONE or bool(effect.waits_for)  # made, or held, under this key
-
-
-def connected(hand: SqlHand, address: str) -> DatabaseSession:
-    if not isinstance(address, str) or not address:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Misuse("A database is given by its address.", hint='For example run.sql("postgresql:///app").')
-    database = hand.parts.named(address)
-    adapter = adapter_of(hand.parts, database.engine)
-    if not isinstance(adapter, Databases):
-        raise Misuse(f"{database.engine} is no database.", hint="Give the address of one.")
-    return adapter.connect(database)
 
 
 def _failed_before(why: str) -> StatementFailed:
@@ -301,8 +300,8 @@ class ReviewedSql(Sql):
     """Each statement that changes something, or each `transaction()`, is an effect that is held: `run.apply` commits
     it, `run.discard` drops it. It holds the locks of its rows until then."""
 
-    def __init__(self, hand: SqlHand, session: DatabaseSession, limit: float) -> None:
-        super().__init__(hand, session)
+    def __init__(self, core: RunCore, session: DatabaseSession, most: int, limit: float) -> None:
+        super().__init__(core, session, most)
         if not isinstance(session, Reviewing):
             session.close()
             raise Misuse(
@@ -327,44 +326,44 @@ class ReviewedSql(Sql):
         self._open = ""
 
     def _held(self, id: str) -> Effect | None:
-        (effect,) = self._hand.parts.journal.effects(Query(ids=(id,)))
+        (effect,) = self._core.parts.journal.effects(Query(ids=(id,)))
         return effect if effect.waits_for else None
 
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> Iterator[MadeTransaction]:
-        hand = self._hand
-        made = MadeTransaction(review.begin(hand.parts, hand.lease, change, terms))
+        core = self._core
+        made = MadeTransaction(review.begin(core.parts, core.lease, change, terms))
         if made.before:
             yield made
             return
         try:
             self._session.begin(made.effect)
             yield made
-            with hand.uninterrupted():
+            with core.uninterrupted():
                 made.effect = self._proposed(made.effect)
         except BaseException as error:
-            with hand.uninterrupted():
+            with core.uninterrupted():
                 self._session.rollback()
             if isinstance(error, RowsHeld):
-                raise named(hand.parts, change.resource, error) from error
+                raise named(core.parts, change.resource, error) from error
             if isinstance(error, TakebackError):
                 error.effect = None  # there is none
             raise
         if made.effect.state is State.PROPOSED:
-            hand.took_hold(made.effect)
+            took_hold(core, made.effect)
 
     def _proposed(self, effect: Effect) -> Effect:
-        hand = self._hand
+        core = self._core
         shown = self._reviewing.review()
         if shown.receipt is None:
             return effect._replace(state=State.ABORTED)
         until = time.time_ns() + int(self._limit * 1e9) if shown.how == OPEN else 0
-        effect = review.propose(hand.parts, hand.lease, effect, shown, until)
+        effect = review.propose(core.parts, core.lease, effect, shown, until)
         try:
             self._reviewing.hold(effect, self._limit)
         except BaseException:
             self._session.rollback()
-            discard_held(hand.parts, hand.lease, effect)
+            discard_held(core.parts, core.lease, effect)
             raise
         if shown.how == OPEN:
             self._open = effect.id
@@ -372,21 +371,39 @@ class ReviewedSql(Sql):
 
     def close(self) -> None:
         """What only this session holds is dropped with it."""
-        with self._hand.lock:
+        with self._core.lock:
             held = self._held(self._open) if self._open else None
             if held:
-                discard_held(self._hand.parts, self._hand.lease, held)
+                discard_held(self._core.parts, self._core.lease, held)
             self._open = ""
             super().close()
 
 
-def kept_result(result: SqlResult) -> SqlResult:
+def _step(core: RunCore, replay: Replay, says: str, asked: str, make: Callable[[], SqlResult]) -> SqlResult:
+    """In a workflow a statement is a step; what it answered is recorded, too, as JSON has it."""
+
+    def again(step: WorkflowStep) -> SqlResult:
+        if "answer" in step.body:
+            return _from_json(step.body, step.effect)
+        # Its worker was killed before it could record the answer, which is not known.
+        lost = SqlResult((), (), -1, step.effect)
+        core.append(replay.draft(STATEMENT, says, asked, _as_json(lost)))
+        return lost
+
+    def run_it() -> SqlResult:
+        with in_step(core, replay, asked):
+            return _kept(make())
+
+    return once(core, replay, STATEMENT, says, asked, run_it, _as_json, again)
+
+
+def _kept(result: SqlResult) -> SqlResult:
     """As JSON has it, what it has no word for as text: the first time it is answered as it will be the next time."""
     rows: list[list[Any]] = json.loads(json.dumps([list(row) for row in result.rows], default=str))
     return result._replace(rows=tuple(tuple(row) for row in rows), columns=tuple(result.columns))
 
 
-def result_to_json(result: SqlResult) -> dict[str, Any]:
+def _as_json(result: SqlResult) -> dict[str, Any]:
     told = {
         "rows": [list(row) for row in result.rows],
         "columns": list(result.columns),
@@ -396,11 +413,6 @@ def result_to_json(result: SqlResult) -> dict[str, Any]:
     return {"answer": json.dumps(told), **effect}
 
 
-def result_from_json(body: dict[str, Any], effect: Effect | None) -> SqlResult:
+def _from_json(body: dict[str, Any], effect: Effect | None) -> SqlResult:
     told = json.loads(body["answer"])
     return SqlResult(tuple(tuple(row) for row in told["rows"]), tuple(told["columns"]), told["count"], effect)
-
-
-def lost_result(effect: Effect | None) -> SqlResult:
-    """It was made, and nobody knows what it answered."""
-    return SqlResult((), (), -1, effect)

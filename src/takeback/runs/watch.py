@@ -2,7 +2,6 @@
 
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -12,84 +11,36 @@ from takeback.errors import Misuse, TakebackError
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.resource import display
-from takeback.model.run import Lease
-from takeback.model.settings import DAY, Settings
+from takeback.model.settings import DAY
+from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
+from takeback.runs.core import RunCore
 
 if TYPE_CHECKING:
     from takeback.adapters.tree.targets import Target
     from takeback.adapters.watch.index import Hole
     from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
     from takeback.engine.parts import Parts
-    from takeback.runs.sql import SqlHand
     from takeback.runs.watch_authors import Telling
 
-ADAPTER, KIND = "tree", "watch"
+ADAPTER = "tree"
 _LISTED = 20
 UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
 
 
-class Watching(ABC):
-    """The part of a run that watches. A root that is watched again in the same run is followed by the kernel's own
-    reports, so that only what changed is looked at."""
+def _tree(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
+    """A root that is watched again in the same run is followed by the kernel's own reports, so that only what changed
+    is looked at."""
+    from takeback.adapters.watch.inotify import open_feed
+    from takeback.adapters.watch.watched_root import WatchedRoot
 
-    _parts: "Parts"
-    _settings: Settings
-    _trees: "dict[str, WatchedRoot] | None" = None
-
-    @property
-    @abstractmethod
-    def lease(self) -> Lease: ...
-
-    @property
-    @abstractmethod
-    def agent(self) -> str: ...
-
-    @abstractmethod
-    def uninterrupted(self) -> Any: ...
-
-    @abstractmethod
-    def _hand(self) -> "SqlHand": ...
-
-    @abstractmethod
-    def _next_key(self, change: Change) -> str: ...
-
-    @abstractmethod
-    def _took_hold(self, effect: Effect) -> None: ...
-
-    @abstractmethod
-    def _refuse_in_workflow(self, what: str, instead: str) -> None: ...
-
-    def watch(
-        self,
-        *roots: "str | bytes | os.PathLike[str]",
-        force: bool = False,
-        about: Mapping[str, Any] | None = None,
-        summary: str = "",
-    ) -> "Watch":
-        """`with run.watch("src") as watched: …`; afterwards `watched.effect` is what was changed below these
-        directories, or None. `force` watches what is refused otherwise: home, `/`, very large trees, and trees with
-        files that cannot be read."""
-        self._refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
-        return Watch(self, roots, force, dict(about or {}), summary)
-
-    def _tree(self, root: "Any", place: "WatchPlace") -> "WatchedRoot":
-        from takeback.adapters.watch.inotify import open_feed
-        from takeback.adapters.watch.watched_root import WatchedRoot
-
-        self._trees = self._trees or {}
-        watched = self._trees.get(root.resource)
-        if watched is None:
-            watched = self._trees[root.resource] = WatchedRoot(root, place)
-            watched.follow(open_feed(root, again=False))
-        elif watched.feed is None:
-            watched.follow(open_feed(root, again=True, crowded=watched.crowded))
-        return watched
-
-    def _stop_watching(self) -> None:
-        for watched in (self._trees or {}).values():
-            watched.close()
-        self._trees = None
+    watched = core.trees.get(root.resource)
+    if watched is None:
+        watched = core.trees[root.resource] = WatchedRoot(root, place)
+        watched.follow(open_feed(root, again=False))
+    elif watched.feed is None:
+        watched.follow(open_feed(root, again=True, crowded=watched.crowded))
+    return watched
 
 
 class Watch:
@@ -97,13 +48,13 @@ class Watch:
 
     def __init__(
         self,
-        run: Watching,
+        core: RunCore,
         roots: "Sequence[str | bytes | os.PathLike[str]]",
         force: bool,
         about: dict[str, Any],
         summary: str,
     ) -> None:
-        self._run = run
+        self._core = core
         self._named = roots
         self._force = force
         self._about = about
@@ -152,7 +103,7 @@ class Watch:
 
         if self._proposal is not None:
             raise Misuse("This watch was begun already.", hint="Ask the run for another one.")
-        parts, settings = self._run._parts, self._run._settings  # pyright: ignore[reportPrivateUsage]
+        parts, settings = self._core.parts, self._core.settings
         parts.refuse_if_suspect()
         place = place_of(parts)
         roots = roots_of(self._named)
@@ -161,12 +112,12 @@ class Watch:
         if not self._force:
             bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
-        release_dead(parts, place, [one.resource for one in roots] if self._run._trees else None)  # pyright: ignore[reportPrivateUsage]
+        release_dead(parts, place, [one.resource for one in roots] if self._core.trees else None)
         from takeback.adapters.watch.processes import identity
 
         try:
             for root in roots:
-                watched = self._run._tree(root, place)  # pyright: ignore[reportPrivateUsage]
+                watched = _tree(self._core, root, place)
                 self._roots.append((watched, watched.begin(identity(os.getpid()), bounds)))
             self._telling = self._who_it_is()
             self._propose()
@@ -187,14 +138,15 @@ class Watch:
         lineage = open_lineage()
         if lineage is None:
             return None
-        journal = self._run._parts.journal  # pyright: ignore[reportPrivateUsage]
+        journal = self._core.parts.journal
         return Telling(pid, lineage, authors, beside(journal, [one.root for _, one in self._roots]))
 
     def _propose(self) -> None:
+        from takeback.adapters.tree.targets import WATCH
         from takeback.adapters.watch.roots import refuse_destroyable
         from takeback.engine.watch import begin
 
-        run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
+        core, parts = self._core, self._core.parts
         roots = [baseline.root for _, baseline in self._roots]
         holes = [(baseline.root, hole) for watched, baseline in self._roots for hole in watched.holes()]
         holes = refuse_destroyable(holes, roots, self._force)
@@ -210,9 +162,9 @@ class Watch:
         if self.left_out:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
         summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
-        change = Change(ADAPTER, KIND, roots[0], summary, args)
-        terms = Terms(run._next_key(change), agent=run.agent)  # pyright: ignore[reportPrivateUsage]
-        self._proposal = begin(parts, run.lease, change, terms)
+        change = Change(ADAPTER, WATCH, roots[0], summary, args)
+        terms = Terms(next_key(core, change), agent=core.agent)
+        self._proposal = begin(parts, core.lease, change, terms)
 
     def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None:
         """Record what was changed since the beginning; `more` is told with it."""
@@ -220,16 +172,16 @@ class Watch:
 
         if self._proposal is None or not self._roots:
             return self.effect
-        run, proposal = self._run, self._proposal
+        core, proposal = self._core, self._proposal
         proposal = proposal._replace(
             change=proposal.change._replace(args={**proposal.change.args, **(more or {})})
         )
-        with run.uninterrupted():
-            self.effect = finish(run._parts, run.lease, proposal, lambda: self._found(proposal))  # pyright: ignore[reportPrivateUsage]
+        with core.uninterrupted():
+            self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal))
             self._look_outside()
             self._close()
             if self.effect:
-                run._took_hold(self.effect)  # pyright: ignore[reportPrivateUsage]
+                took_hold(core, self.effect)
         return self.effect
 
     def _found(self, proposal: Effect) -> Change | None:
@@ -237,7 +189,7 @@ class Watch:
         from takeback.adapters.watch.other_effects import is_around
         from takeback.runs.watch_authors import apart, open_beside
 
-        parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
+        parts = self._core.parts
 
         every: set[str] = set()
 
@@ -274,7 +226,8 @@ class Watch:
             return rest
         from takeback.runs.watch_databases import record
 
-        found = record(self._run._hand(), proposal.change.summary, rest, used)  # pyright: ignore[reportPrivateUsage]
+        self._core.refuse_ended()
+        found = record(self._core, proposal.change.summary, rest, used)
         self._as_databases |= found.resources
         self.databases += found.effects
         self.told_of_databases = " ".join(filter(None, (self.told_of_databases, found.sentence)))
@@ -288,7 +241,7 @@ class Watch:
         from takeback.adapters.watch.other_effects import is_mixed
         from takeback.runs.watch_authors import NOT_TOLD, beside, left_to, record, sentence
 
-        run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
+        core, parts = self._core, self._core.parts
         books = {one.root: watched.authors(one.token) for watched, one in self._roots}
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         # What effects are known to have changed too is no stranger's.
@@ -309,15 +262,15 @@ class Watch:
                 "coverage": self.coverage,
             }
             change = proposal.change._replace(summary=f"others, during: {proposal.change.summary}", args=args)
-            terms = Terms(agent=run.agent)  # nobody asked for it, so it has no key
-            self._recorded.append(sentence(told.others, record(parts, run.lease, change, terms, theirs)))
+            terms = Terms(agent=core.agent)  # nobody asked for it, so it has no key
+            self._recorded.append(sentence(told.others, record(parts, core.lease, change, terms, theirs)))
             gone |= told.others.keys()
         self.others = " ".join((*said, *self._recorded))
         return tuple(one for one in targets if one.resource not in gone)
 
     def _look_outside(self) -> None:
         if self._telling is not None:
-            place = place_of(self._run._parts)  # pyright: ignore[reportPrivateUsage]
+            place = place_of(self._core.parts)
             self.outside = tuple(self._telling.outside((place.store,)))
 
     @property

@@ -17,11 +17,11 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of, quote
-from takeback.runs.sql import SqlHand
+from takeback.runs.change import next_key, took_hold
+from takeback.runs.core import RunCore
 
 if TYPE_CHECKING:
     from takeback.adapters.sqlite.adapter import SqliteAdapter
-    from takeback.runs.sql import SqlHand
 
 
 PROGRAM = "program"
@@ -41,29 +41,29 @@ class Watched(NamedTuple):
 
 
 @contextmanager
-def program(hand: SqlHand, addresses: Sequence[str], says: str, tell: Tell = quiet) -> Iterator[SeenProgram]:
+def program(core: RunCore, addresses: Sequence[str], says: str, tell: Tell = quiet) -> Iterator[SeenProgram]:
     """Whether the block ends well or not, what the program changed is recorded."""
     watched: list[Watched] = []
     seen = SeenProgram({}, [], [])
     environment: dict[str, str] = {}
     try:
         for address in addresses:
-            one, variables = _entered(hand, address, says, tell)
+            one, variables = _entered(core, address, says, tell)
             watched.append(one)
             environment.update(variables)
         yield seen._replace(environment=environment)
     finally:
         for one in watched:
-            if effect := _left(hand, one):
+            if effect := _left(core, one):
                 seen.effects.append(effect)
-                hand.took_hold(effect)
+                took_hold(core, effect)
             else:
                 seen.unchanged.append(one.effect.change.resource)
 
 
-def _entered(hand: SqlHand, address: str, says: str, tell: Tell) -> tuple[Watched, Mapping[str, str]]:
-    database = hand.parts.named(address)
-    adapter = adapter_of(hand.parts, database.engine)
+def _entered(core: RunCore, address: str, says: str, tell: Tell) -> tuple[Watched, Mapping[str, str]]:
+    database = core.parts.named(address)
+    adapter = adapter_of(core.parts, database.engine)
     if not isinstance(adapter, Programs) or not isinstance(adapter, Databases):
         raise NoRemedy(
             f"Changes of a program in {database.engine} by itself cannot be captured.",
@@ -72,25 +72,25 @@ def _entered(hand: SqlHand, address: str, says: str, tell: Tell) -> tuple[Watche
     session = adapter.connect(database)
     database = session.database
     session.close()
-    refuse_own(hand.parts, resource_of(database))
+    refuse_own(core.parts, resource_of(database))
     change = Change(database.engine, PROGRAM, resource_of(database), says, {"database": to_json(database)})
-    effect = begin(hand.parts, hand.lease, change, Terms(key=hand.next_key(change), agent=hand.agent))
+    effect = begin(core.parts, core.lease, change, Terms(key=next_key(core, change), agent=core.agent))
     try:
         return Watched(adapter, effect), adapter.enter(effect, tell)
     except BaseException:
-        abort(hand.parts, hand.lease, adapter_of(hand.parts, database.engine), effect, NOTHING)
+        abort(core.parts, core.lease, adapter_of(core.parts, database.engine), effect, NOTHING)
         raise
 
 
-def _left(hand: SqlHand, one: Watched) -> Effect | None:
+def _left(core: RunCore, one: Watched) -> Effect | None:
     change = one.effect.change
 
     def found() -> Change | None:
         receipt: dict[str, Any] | None = one.adapter.leave(one.effect)
         return None if receipt is None else change._replace(args={**change.args, RECEIPT: receipt})
 
-    with hand.uninterrupted():
-        return finish(hand.parts, hand.lease, one.effect, found)
+    with core.uninterrupted():
+        return finish(core.parts, core.lease, one.effect, found)
 
 
 # Databases in a watched tree that someone has open: put back as files they would break under whoever has
@@ -108,7 +108,7 @@ class FoundDatabases(NamedTuple):
     sentence: str = ""
 
 
-def record(hand: "SqlHand", says: str, targets: Sequence[Target], used: Mapping[str, str]) -> FoundDatabases:
+def record(core: RunCore, says: str, targets: Sequence[Target], used: Mapping[str, str]) -> FoundDatabases:
     """Of these files those of databases that are `used` (by whom, in words). What is not told in rows stays a file."""
     by_name = {one.resource: one for one in targets}
     resources: set[str] = set()
@@ -118,7 +118,7 @@ def record(hand: "SqlHand", says: str, targets: Sequence[Target], used: Mapping[
         if not _is_the_same_file(by_name.get(base)):
             continue
         try:
-            effect = _recorded(hand, base, by_name, says)
+            effect = _recorded(core, base, by_name, says)
         except TakebackError:
             continue  # it stays a file
         resources |= {base + end for end in _ENDS}
@@ -148,14 +148,14 @@ def _is_the_same_file(target: Target | None) -> bool:
     )
 
 
-def _recorded(hand: "SqlHand", base: str, by_name: dict[str, Target], says: str) -> Effect | None:
+def _recorded(core: RunCore, base: str, by_name: dict[str, Target], says: str) -> Effect | None:
     database = Database("sqlite", f"sqlite:///{quote(path_of(base))}")
-    adapter: SqliteAdapter = adapter_of(hand.parts, database.engine)  # pyright: ignore[reportAssignmentType]
+    adapter: SqliteAdapter = adapter_of(core.parts, database.engine)  # pyright: ignore[reportAssignmentType]
     args = {"database": to_json(database)}
     change = Change(database.engine, PROGRAM, resource_of(database), says, args)
-    effect = begin(hand.parts, hand.lease, change, Terms(agent=hand.agent))
+    effect = begin(core.parts, core.lease, change, Terms(agent=core.agent))
     then = {
-        end: hand.parts.blobs.read(by_name[base + end].before["digest"])
+        end: core.parts.blobs.read(by_name[base + end].before["digest"])
         for end in _KEPT
         if base + end in by_name and "digest" in by_name[base + end].before
     }
@@ -166,10 +166,10 @@ def _recorded(hand: "SqlHand", base: str, by_name: dict[str, Target], says: str)
 
     try:
         adapter.recall(effect, then)
-        done = finish(hand.parts, hand.lease, effect, found)
+        done = finish(core.parts, core.lease, effect, found)
     except TakebackError:
-        abort(hand.parts, hand.lease, adapter, effect, NOTHING)
+        abort(core.parts, core.lease, adapter, effect, NOTHING)
         raise
     if done:
-        hand.took_hold(done)
+        took_hold(core, done)
     return done

@@ -108,6 +108,8 @@ class WrappedAdapters(Mapping[str, Adapter]):
 
 def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
     """The same store, every protocol of it wrapped."""
+    from takeback.api import opened_of
+
     store, parts = tb.store, tb.parts
     journal: Any = Wrapped(store.journal, JOURNAL, boundaries, "journal")
     leases: Any = Wrapped(store.leases, LEASES, boundaries, "leases")
@@ -115,7 +117,7 @@ def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
     store.journal, store.leases, store._blobs = journal, leases, blobs  # pyright: ignore[reportPrivateUsage]
     adapters = WrappedAdapters(parts.adapters, boundaries)
     wrapped = parts._replace(journal=journal, leases=leases, blobs=blobs, adapters=adapters)
-    tb._parts = wrapped  # pyright: ignore[reportPrivateUsage]
+    opened_of(tb).parts = wrapped
     return tb
 
 
@@ -131,10 +133,12 @@ def open_settled(path: str) -> "Takeback":
 def open_wrapped(path: str, boundaries: Boundaries, *, recover: bool = True) -> "Takeback":
     """The store, with everything settled that a crash left unless `recover` is False."""
     import takeback
+    from takeback.api import opened_of
+    from takeback.api.upkeep import recover_dead
 
     tb = wrap(takeback.open(path, recover=False), boundaries)
     if recover and tb.needs_recovery():
-        tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
+        opened_of(tb).recovered = recover_dead(opened_of(tb), stuck_too=False)
     return tb
 
 

@@ -38,44 +38,69 @@ from takeback.runs.boxes.command import (
 )
 from takeback.runs.boxes.history import BoxStep
 from takeback.runs.boxes.setting import (
-    BoxHand,
     BoxLimits,
     BoxUpkeep,
     Setting,
     begin,
     clear_scratch,
     remove_layer,
+    reopen,
 )
+from takeback.runs.change import Options, make_change
 from takeback.runs.commands.outcome import Changed, CommandOutcome, of_sandbox
-from takeback.runs.commands.pipes import Pipes
-from takeback.runs.commands.request import CommandRequest, refuse_odd, refuse_unfit, shown, told, words_of
-from takeback.runs.verbs import Options
+from takeback.runs.commands.request import (
+    CommandRequest,
+    Pipes,
+    refuse_odd,
+    refuse_unfit,
+    shown,
+    told,
+    words_of,
+)
+from takeback.runs.core import RunCore
+from takeback.runs.undo import undo_all
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.sandbox.protocol import Stack
 
 
+def open_box(
+    core: RunCore,
+    box: str,
+    base: "str | os.PathLike[str]",
+    cwd: "str | os.PathLike[str] | None",
+    env: Mapping[str, str] | None,
+    limits: BoxLimits,
+) -> "Box":
+    """A new box, or the one with this id."""
+    refuse_odd(timeout=limits.timeout, memory=limits.memory, processes=limits.processes, env=env)
+    with core.lock:
+        core.refuse_ended()
+        core.refuse_in_workflow("A sandbox session", "Use run.command, or run.call with an action.")
+        return Box(core, reopen(core, box, env) if box else begin(core.parts, base, cwd, env), limits)
+
+
 class Box:
     """Use it as a context manager. What was not committed stays in the box when it is closed."""
 
-    def __init__(self, hand: BoxHand, setting: Setting, limits: BoxLimits, run: str) -> None:
-        self._hand = hand
+    def __init__(self, core: RunCore, setting: Setting, limits: BoxLimits) -> None:
+        self._core = core
         self._setting = setting
+        self._layers = layers = setting.layers
         self._limits = limits
-        self._run = run
         self._lock = threading.RLock()
         self._upkeep = BoxUpkeep()
         self._held = ExitStack()
         self._closed = False
         self.discarded: Effect | None = None  # by the last `discard`: what `tb.apply` brings back
         self._unfinished = setting.reopened  # a commit may have ended between its two effects
-        with hand.layers.alone(setting.id) as mine:
+        with layers.alone(setting.id) as mine:
             if mine:
-                clear_scratch(hand.layers, setting.id)
-        self._held.enter_context(hand.layers.opened(setting.id))
-        if hand.layers.unsettled(setting.id):  # whoever should have seen to it was killed
-            self._upkeep.settle(hand.layers, setting.id)
+                clear_scratch(layers, setting.id)
+        self._held.enter_context(layers.opened(setting.id))
+        if layers.unsettled(setting.id):  # whoever should have seen to it was killed
+            self._upkeep.settle(layers, setting.id)
 
     @property
     def id(self) -> str:
@@ -109,10 +134,10 @@ class Box:
         return of_sandbox(self._setting.able, self._limits.network)
 
     def _exported(self, point: Point) -> dict[str, str | None]:
-        return read_variables(self._hand.parts.blobs, point.env)
+        return read_variables(self._core.parts.blobs, point.env)
 
     def _head(self) -> Point:
-        return self._hand.layers.head(self.id)
+        return self._layers.head(self.id)
 
     # Commands.
 
@@ -139,7 +164,7 @@ class Box:
             if earlier := self._recorded(key, command):
                 return earlier
             self._upkeep.complain()
-            with self._hand.layers.working(self.id):
+            with self._layers.working(self.id):
                 point = self._head()
                 request = CommandRequest(
                     words_of(command), point.cwd, variables(self._setting, self._exported(point), env), *limits,
@@ -162,8 +187,8 @@ class Box:
         capture: bool,
         env: Mapping[str, str] | None,
     ) -> tuple[Ran, tuple[bytes, bytes]]:
-        sandbox = self._hand.sandbox(self._setting.rooms)
-        layers = self._hand.layers
+        sandbox = self._core.sandbox(self._setting.rooms)
+        layers = self._layers
 
         def cut(ran: Ran) -> None:
             if ran.ended.layer and not self._dropped(point, request, ran, env, DropReason.INTERRUPTED).effect:
@@ -186,7 +211,7 @@ class Box:
         key: str,
     ) -> BoxOutcome:
         """Kept as a step, or dropped."""
-        ended, layers = ran.ended, self._hand.layers
+        ended, layers = ran.ended, self._layers
         gone = point.cwd if ended.gone else ""
         outcome = BoxOutcome(
             ended.exit_code, *printed, None, point.cwd, self.coverage, "", ended.stopped, False, ended.leftover,
@@ -210,9 +235,9 @@ class Box:
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
         try:
             durable = not changed or make_durable(layers, ran.layer, point.layer, ran.since)
-            after = point_at(self._hand.parts.blobs, there, point, exported)
+            after = point_at(self._core.parts.blobs, there, point, exported)
             change = box_change("run", self.resource, shown(request.argv), point, after, args)
-            effect = self._hand.change(lambda: change, Options(key=key))
+            effect = make_change(self._core, lambda: change, Options(key=key))
         except BaseException:
             if changed and self._head() == point:  # no step came of it, and its room may be what is missing
                 ran.running.gone()
@@ -244,14 +269,14 @@ class Box:
         reason: DropReason,
     ) -> BoxDrop:
         cut = Cut(point, self._exported(point), request, env, self.coverage)
-        return drop_step(self._hand, self._setting, cut, ran, reason)
+        return drop_step(self._core, self._setting, cut, ran, reason)
 
     def _forget(self, ran: Ran) -> None:
         """Nobody will ever mount it."""
         if not ran.ended.layer:
             ran.running.leave()
             return
-        path = self._hand.layers.place_of(ran.layer)
+        path = self._layers.place_of(ran.layer)
 
         def clear() -> None:
             ran.running.gone()
@@ -263,7 +288,7 @@ class Box:
         from takeback.runs.boxes.commit import readable
         from takeback.sandbox.differences import differences
 
-        path = self._hand.layers.unpacked(layer)
+        path = self._layers.unpacked(layer)
         if not os.path.isdir(path):
             return ()  # swept, because nobody could come back to it any more
         with readable(self._setting):
@@ -272,10 +297,10 @@ class Box:
     def _stack(self, layer: str) -> "Stack":
         from takeback.sandbox.protocol import Stack
 
-        return Stack(self.base, self._hand.layers.stack(layer))
+        return Stack(self.base, self._layers.stack(layer))
 
     def _keep_short(self, point: Point) -> None:
-        layers = self._hand.layers
+        layers = self._layers
         if is_long(layers, point.layer):
             self._upkeep.wait()
             if is_long(layers, point.layer):
@@ -283,7 +308,7 @@ class Box:
 
     def _recorded(self, key: str, command: "Sequence[str] | str") -> BoxOutcome | None:
         """Asked for again under the same key: it was done, and is not done twice."""
-        earlier = next(self._hand.parts.journal.effects(Query(key=key)), None) if key else None
+        earlier = next(self._core.parts.journal.effects(Query(key=key)), None) if key else None
         if earlier is None:
             return None
         args = earlier.change.args
@@ -314,23 +339,23 @@ class Box:
     ) -> UndoResult:
         """Take back the last n steps; or everything after a step, or after a checkpoint of the run."""
         wishes = Wishes(on_conflict=on_conflict_named(on_conflict))
-        journal = self._hand.parts.journal
+        journal = self._core.parts.journal
         with self._lock:
             self._catch_up()
             if to is None:
                 wanted = history.last(journal, self.resource, n)
             else:
-                wanted = history.since(journal, self.resource, to, self._run)
+                wanted = history.since(journal, self.resource, to, self._core.id)
             if not wanted:
                 return UndoResult("done", (), ())
-            with self._hand.layers.working(self.id):
-                result = self._hand.undo(history.with_commits(journal, wanted), wishes, dry_run)
-            expect(self._hand.sandbox(self._setting.rooms), self._hand.layers, self._setting)
+            with self._layers.working(self.id):
+                result = undo_all(self._core, history.with_commits(journal, wanted), wishes, dry_run)
+            expect(self._core.sandbox(self._setting.rooms), self._layers, self._setting)
             return result
 
     def history(self) -> tuple[BoxStep, ...]:
         """Every step, oldest first; those that were taken back say so."""
-        return tuple(history.steps(self._hand.parts.journal, self.resource))
+        return tuple(history.steps(self._core.parts.journal, self.resource))
 
     def branch(self) -> "Box":
         """Another box that goes on from where this one stands; neither sees what the other does from now on."""
@@ -338,23 +363,23 @@ class Box:
             self._catch_up()
             self.settle()
             point = self._head()
-            setting = begin(self._hand, self.base, point.cwd, self._setting.env, point)
-            return Box(self._hand, setting, self._limits, self._run)
+            setting = begin(self._core.parts, self.base, point.cwd, self._setting.env, point)
+            return Box(self._core, setting, self._limits)
 
     def discard(self) -> Effect | None:
         """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too. What was
         there is in `discarded`, and for a day `tb.apply` brings it back."""
         with self._lock:
             self._catch_up()
-            with self._hand.layers.working(self.id):
+            with self._layers.working(self.id):
                 start, now = self._setting.start, self._head()
                 if not is_somewhere_else(now, start):
                     return None
                 change = box_change(
                     "discard", self.resource, "discard everything", now, start, {"exit_code": 0}
                 )
-                effect = self._hand.change(lambda: change, Options())
-                self.discarded = drop_all(self._hand, self._setting, now)
+                effect = make_change(self._core, lambda: change, Options())
+                self.discarded = drop_all(self._core, self._setting, now)
                 return effect
 
     # What is in it.
@@ -365,7 +390,7 @@ class Box:
 
         with self._lock:
             self._catch_up()
-            whole = whole_lefts(self._hand.layers, self._setting, self._head())
+            whole = whole_lefts(self._layers, self._setting, self._head())
             with readable(self._setting), whole as lefts:
                 return tuple(listed(lefts, self.base))
 
@@ -375,9 +400,9 @@ class Box:
 
         with self._lock:
             self._catch_up()
-            with self._hand.layers.working(self.id), readable(self._setting):
+            with self._layers.working(self.id), readable(self._setting):
                 self._unfinished = True
-                outcome = commit(self._hand, self._setting, self._head(), self.coverage)
+                outcome = commit(self._core, self._setting, self._head(), self.coverage)
                 self._unfinished = False
                 return outcome
 
@@ -389,7 +414,7 @@ class Box:
         with self._lock, readable(self._setting):
             self._catch_up()
             return export(
-                self._stack(self._head().layer), target, self._setting.store, self._hand.parts.progress
+                self._stack(self._head().layer), target, self._setting.store, self._core.parts.progress
             )
 
     # The end.
@@ -424,9 +449,9 @@ class Box:
         if self._unfinished:
             from takeback.runs.boxes.commit import complete
 
-            with self._hand.layers.alone(self.id, "work") as mine:
+            with self._layers.alone(self.id, "work") as mine:
                 if mine:  # else someone is at it just now, who may be between the two
-                    complete(self._hand, self._setting)
+                    complete(self._core, self._setting)
                     self._unfinished = False
 
 

@@ -14,12 +14,12 @@ from takeback.model.box import Link, Point
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import new_id, short
 from takeback.model.resource import file_resource
-from takeback.runs.boxes.setting import BoxHand, Setting
+from takeback.runs.boxes.setting import Setting
+from takeback.runs.change import Options, drop_change, hold_change
 from takeback.runs.commands.outcome import Changed, left_behind, why_final
-from takeback.runs.commands.pipes import TerminalUse
-from takeback.runs.commands.request import CommandRequest, shown, told
+from takeback.runs.commands.request import CommandRequest, TerminalUse, shown, told
 from takeback.runs.commands.scratch import hidden
-from takeback.runs.verbs import Options
+from takeback.runs.core import RunCore
 from takeback.sandbox.ability import in_words as unmapped
 from takeback.storage.layers import Layers
 from takeback.storage.owners import boot_id
@@ -27,7 +27,7 @@ from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.engine.drop import Final
-    from takeback.runs.commands.pipes import Pipes
+    from takeback.runs.commands.request import Pipes
     from takeback.sandbox.differences import LeftPath
     from takeback.sandbox.protocol import Ended
     from takeback.sandbox.sandbox import Running, Sandbox
@@ -290,22 +290,26 @@ class Cut(NamedTuple):
     coverage: str
 
 
-def drop_step(hand: BoxHand, setting: Setting, cut: Cut, ran: Ran, reason: DropReason) -> BoxDrop:
+def drop_step(core: RunCore, setting: Setting, cut: Cut, ran: Ran, reason: DropReason) -> BoxDrop:
     """The layer stays, if that can be; else the caller removes it. After someone typed to the command it is held until
     someone decides."""
-    layers, point = hand.layers, cut.point
+    layers, point = setting.layers, cut.point
     if not changed_files(layers, setting, ran, point.layer):
         return BoxDrop()  # where it went, and its variables, are not worth keeping alone
     try:
-        size = 0 if ran.used_terminal else _size_of_step(hand, setting, ran, point)
-        if not ran.used_terminal and (final := refusal(hand.parts.drops, size)):
+        size = 0 if ran.used_terminal else _size_of_step(core, setting, ran, point)
+        if not ran.used_terminal and (final := refusal(core.parts.drops, size)):
             return BoxDrop(None, final)
         make_durable(layers, ran.layer, point.layer, ran.since)
         there = standing_after(setting, point, cut.exported, ran, True, cut.env)
-        after = point_at(hand.parts.blobs, there, point, cut.exported)
+        after = point_at(core.parts.blobs, there, point, cut.exported)
         args = {"argv": told(cut.request.argv), "exit_code": ran.ended.exit_code, "coverage": cut.coverage}
         change = box_change("run", setting.resource, shown(cut.request.argv), point, after, args)
-        effect = hand.hold(change, Options()) if ran.used_terminal else hand.drop(change, reason, size)
+        effect = (
+            hold_change(core, change, Options())
+            if ran.used_terminal
+            else drop_change(core, change, reason, size)
+        )
     except StoreFull:
         return BoxDrop(None, Final.ROOM)
     except _TROUBLE:
@@ -313,22 +317,22 @@ def drop_step(hand: BoxHand, setting: Setting, cut: Cut, ran: Ran, reason: DropR
     return BoxDrop(effect, None if effect else Final.UNREADABLE)
 
 
-def drop_all(hand: BoxHand, setting: Setting, was: Point) -> Effect | None:
+def drop_all(core: RunCore, setting: Setting, was: Point) -> Effect | None:
     """After everything in the box was discarded: what was there until then."""
-    if refusal(hand.parts.drops, 0):
+    if refusal(core.parts.drops, 0):
         return None
     change = box_change("run", setting.resource, "what was discarded", setting.start, was, {"exit_code": 0})
     with suppress(*_TROUBLE):  # to undo the discard does the same
-        return hand.drop(change, DropReason.BOX, 0)
+        return drop_change(core, change, DropReason.BOX, 0)
     return None
 
 
-def _size_of_step(hand: BoxHand, setting: Setting, ran: Ran, point: Point) -> int:
+def _size_of_step(core: RunCore, setting: Setting, ran: Ran, point: Point) -> int:
     from takeback.runs.boxes.commit import readable
     from takeback.sandbox.differences import differences
     from takeback.sandbox.protocol import Stack
 
-    stack = Stack(setting.base, hand.layers.stack(point.layer))
+    stack = Stack(setting.base, setting.layers.stack(point.layer))
     with readable(setting):
-        found = listed(differences(hand.layers.unpacked(ran.layer), stack), setting.base)
+        found = listed(differences(setting.layers.unpacked(ran.layer), stack), setting.base)
         return sum(one.size for one in found)

@@ -15,11 +15,12 @@ from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display, file_resource
 from takeback.runs.boxes.history import COMMIT
-from takeback.runs.boxes.setting import BoxHand, Setting
+from takeback.runs.boxes.setting import Setting
+from takeback.runs.change import Options, make_change
 from takeback.runs.commands.merge import cannot_be_kept
 from takeback.runs.commands.outcome import CommandOutcome, changed, in_numbers
 from takeback.runs.commands.scratch import workshop
-from takeback.runs.verbs import Options
+from takeback.runs.core import RunCore
 from takeback.storage.disk import unreachable
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Query
@@ -167,7 +168,7 @@ def _notes(directory: bytes) -> list[str]:
 _LISTED = 5
 
 
-def commit(hand: BoxHand, setting: Setting, point: Point, coverage: str) -> CommandOutcome:
+def commit(core: RunCore, setting: Setting, point: Point, coverage: str) -> CommandOutcome:
     """The files first: killed in between, the box still stands where it stood, over a base that has all of it, until
     `complete` tells it."""
     from takeback.adapters.tree.capture import is_timed
@@ -175,13 +176,13 @@ def commit(hand: BoxHand, setting: Setting, point: Point, coverage: str) -> Comm
     from takeback.sandbox.differences import differences
     from takeback.sandbox.protocol import Stack
 
-    with whole_layer(hand.layers, setting, point) as layer:
+    with whole_layer(setting.layers, setting, point) as layer:
         if not layer:
             return CommandOutcome(0, coverage=coverage, text="There is nothing in the box to commit.")
-        beginnings = Beginnings(hand.layers, setting.base, point)
+        beginnings = Beginnings(setting.layers, setting.base, point)
         lefts = judged(differences(layer, Stack(setting.base)), setting.base, beginnings)
-        chain = list(hand.layers.chain(point.layer))
-        ours, parts = _ours(hand, setting), hand.parts
+        chain = list(setting.layers.chain(point.layer))
+        ours, parts = _ours(core, setting), core.parts
         try:
             with parts.progress.stage("Reading"):
                 found = read_layer(
@@ -195,7 +196,7 @@ def commit(hand: BoxHand, setting: Setting, point: Point, coverage: str) -> Comm
                     progress=parts.progress,
                 )
         except BaseException:
-            hand.parts.blobs.disown()  # else the next record, whoever's it is, would fail for it
+            core.parts.blobs.disown()  # else the next record, whoever's it is, would fail for it
             raise
     if found.lost:
         raise cannot_be_kept(list(found.lost))
@@ -204,10 +205,10 @@ def commit(hand: BoxHand, setting: Setting, point: Point, coverage: str) -> Comm
     changes = changed(target for target in found.targets if not is_timed(target))
     effect = None
     if found.targets:
-        change = _change(hand, setting, found, coverage, point)
-        effect = hand.change(lambda: change, Options(needs=_last_step(hand, setting)))
+        change = _change(core, setting, found, coverage, point)
+        effect = make_change(core, lambda: change, Options(needs=_last_step(core, setting)))
     merged = effect.id if effect else ""
-    _start_anew(hand, setting, point, merged)
+    _start_anew(core, setting, point, merged)
     numbers = in_numbers(changes)
     text = f"Committed to {setting.base}: {numbers}." if changes else f"{setting.base} has all of it already."
     if found.residue:
@@ -215,47 +216,47 @@ def commit(hand: BoxHand, setting: Setting, point: Point, coverage: str) -> Comm
     return CommandOutcome(0, effect=effect, changes=changes, coverage=coverage, text=text)
 
 
-def complete(hand: BoxHand, setting: Setting) -> None:
+def complete(core: RunCore, setting: Setting) -> None:
     """Whoever committed was killed, or found no room, when the files were merged and the box did not know of it yet:
     now it does. Only for who holds the box."""
-    point = hand.layers.head(setting.id)
+    point = setting.layers.head(setting.id)
     if not point.layer:
         return
     query = Query(states=(State.DONE,), made=True, resource=_base(setting))
     for step in _last_step(
-        hand, setting
+        core, setting
     ):  # only a branch that has none of its own is sought in all that is there
         query = query._replace(needing=step, resource="")
-    for effect in hand.parts.journal.effects(query):
+    for effect in core.parts.journal.effects(query):
         args = effect.change.args
-        if (args.get("box"), args.get("point")) == (setting.id, point.id) and not _is_known(hand, effect):
-            _keep(hand, _start_anew(hand, setting, point, effect.id))
+        if (args.get("box"), args.get("point")) == (setting.id, point.id) and not _is_known(core, effect):
+            _keep(core, _start_anew(core, setting, point, effect.id))
             return
 
 
-def _is_known(hand: BoxHand, merged: Effect) -> bool:
+def _is_known(core: RunCore, merged: Effect) -> bool:
     """The box was told of it once, and then a person had that taken back alone."""
     told = Query(needing=merged.id, states=(State.DONE, State.UNDONE))
-    return any(one.change.kind == COMMIT for one in hand.parts.journal.effects(told))
+    return any(one.change.kind == COMMIT for one in core.parts.journal.effects(told))
 
 
-def _keep(hand: BoxHand, told: Effect | None) -> None:
+def _keep(core: RunCore, told: Effect | None) -> None:
     """It only says what an earlier run has done: it stays if this one fails."""
     if told:
-        hand.parts.journal.append(None, [Draft(Kind.ACCEPT, told.run, told.id)])
+        core.parts.journal.append(None, [Draft(Kind.ACCEPT, told.run, told.id)])
 
 
 def _base(setting: Setting) -> str:
     return file_resource(os.path.realpath(setting.base))
 
 
-def _last_step(hand: BoxHand, setting: Setting) -> tuple[str, ...]:
+def _last_step(core: RunCore, setting: Setting) -> tuple[str, ...]:
     """The one that led to where the box stands; what is merged stands on it, and is found by it."""
     query = Query(resource=setting.resource, states=(State.DONE,), made=True, newest=True, limit=1)
-    return tuple(effect.id for effect in hand.parts.journal.effects(query))
+    return tuple(effect.id for effect in core.parts.journal.effects(query))
 
 
-def _change(hand: BoxHand, setting: Setting, found: Any, coverage: str, point: Point) -> Change:
+def _change(core: RunCore, setting: Setting, found: Any, coverage: str, point: Point) -> Change:
     from takeback.adapters.tree.targets import command_change
 
     args: dict[str, Any] = {
@@ -264,20 +265,20 @@ def _change(hand: BoxHand, setting: Setting, found: Any, coverage: str, point: P
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
     summary = f"commit of box {short(setting.id)}"
-    return command_change(hand.parts.blobs, setting.base, summary, found.targets, args)
+    return command_change(core.parts.blobs, setting.base, summary, found.targets, args)
 
 
-def _start_anew(hand: BoxHand, setting: Setting, point: Point, merged: str) -> Effect | None:
+def _start_anew(core: RunCore, setting: Setting, point: Point, merged: str) -> Effect | None:
     """Over the base as it is now. It needs what was merged: one is not taken back without the other."""
     words = short(merged) if merged else "nothing"
     after = Point(new_id(), "", point.cwd, point.env)
     change = box_change(
         COMMIT, setting.resource, f"commit {words}", point, after, {"merged": merged, "exit_code": 0}
     )
-    return hand.change(lambda: change, Options(needs=(merged,) if merged else ()))
+    return make_change(core, lambda: change, Options(needs=(merged,) if merged else ()))
 
 
-def _ours(hand: BoxHand, setting: Setting) -> Callable[[str, dict[str, Any]], bool] | None:
+def _ours(core: RunCore, setting: Setting) -> Callable[[str, dict[str, Any]], bool] | None:
     """Whether what is there now is what an earlier commit of this box, or its undo, has put there: that is no conflict,
     however new it is."""
     from takeback.adapters.file.states import same
@@ -288,10 +289,10 @@ def _ours(hand: BoxHand, setting: Setting) -> Callable[[str, dict[str, Any]], bo
         resource=_base(setting),
         states=(State.DONE, State.UNDONE, State.ABORTED),
     )
-    for effect in hand.parts.journal.effects(query):
+    for effect in core.parts.journal.effects(query):
         if effect.change.args.get("box") != setting.id or effect.forgotten:
             continue
-        for target in read_targets(hand.parts.blobs, effect.change.args["targets"]):
+        for target in read_targets(core.parts.blobs, effect.change.args["targets"]):
             states.setdefault(target.resource, []).extend((target.before, target.after))
     if not states:
         return None

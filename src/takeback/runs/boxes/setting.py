@@ -1,7 +1,7 @@
 """An open box: what it is over, where its layers are, what its commands may do, what is done beside them."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -10,13 +10,12 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.plan import Wishes
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.model.box import Point, box_resource, point_from_json, point_to_json
-from takeback.model.change import Change
-from takeback.model.effect import DropReason, Effect
+from takeback.model.effect import Effect
 from takeback.model.ids import new_id
-from takeback.model.plan import UndoResult
 from takeback.runs.boxes import history
 from takeback.runs.commands.scratch import room_of
-from takeback.runs.verbs import Options
+from takeback.runs.core import RunCore
+from takeback.runs.undo import undo_all
 from takeback.storage.disk import reachable
 from takeback.storage.layers import Layers
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from takeback.sandbox.ability import Ability
-    from takeback.sandbox.sandbox import Sandbox
 
 
 # A root filesystem of its own knows nothing of the variables of the machine around it.
@@ -34,21 +32,6 @@ _PLAIN = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "TERM": "dumb",
 }
-
-
-class BoxHand(NamedTuple):
-    """What a run lends to its boxes."""
-
-    parts: Parts
-    change: Callable[[Callable[[], Change], Options], Effect | None]
-    sandbox: "Callable[[str], Sandbox]"
-    undo: Callable[[Sequence[Effect], Wishes, bool], UndoResult]
-    drop: Callable[[Change, DropReason, int], Effect | None]
-    hold: Callable[[Change, Options], Effect | None]
-
-    @property
-    def layers(self) -> Layers:
-        return cast(Layers, cast(BoxAdapter, adapter_of(self.parts, "box")).heads)
 
 
 class BoxLimits(NamedTuple):
@@ -62,6 +45,7 @@ class BoxLimits(NamedTuple):
 
 class Setting(NamedTuple):
     id: str
+    layers: Layers
     base: str  # "/" or a directory with a root filesystem
     place: str  # where its layers are
     rooms: str  # where the sandbox has its scratch, on the same filesystem
@@ -78,7 +62,7 @@ class Setting(NamedTuple):
 
 
 def begin(
-    hand: BoxHand,
+    parts: Parts,
     base: "str | os.PathLike[str]",
     cwd: "str | os.PathLike[str] | None",
     env: Mapping[str, str] | None,
@@ -95,14 +79,19 @@ def begin(
         raise Misuse(f"{where!r} is no absolute path.", hint="Give the directory as the box will see it.")
     id = new_id()
     start = point or Point(new_id(), "", os.path.normpath(where))
-    able, store = room_of(hand.parts)
+    able, store = room_of(parts)
     about: dict[str, Any] = {"base": base, "start": point_to_json(start)}
     if os.path.realpath(able.layers_at) != os.path.realpath(store):
         about["at"] = os.path.join(able.layers_at, "boxes", id)
         with reachable(about["at"], "made"):
             os.makedirs(about["at"], mode=0o700)
-    hand.layers.make(id, about, start)
-    return _setting(hand, id, env, able, store)
+    layers = _layers_of(parts)
+    layers.make(id, about, start)
+    return _setting(layers, id, env, able, store)
+
+
+def _layers_of(parts: Parts) -> Layers:
+    return cast(Layers, cast(BoxAdapter, adapter_of(parts, "box")).heads)
 
 
 def _path(given: "str | os.PathLike[str]") -> str:
@@ -112,31 +101,32 @@ def _path(given: "str | os.PathLike[str]") -> str:
         raise Misuse(f"{given!r} is no directory.", hint="Give a path.") from None
 
 
-def reopen(hand: BoxHand, id: str, env: Mapping[str, str] | None) -> Setting:
+def reopen(core: RunCore, id: str, env: Mapping[str, str] | None) -> Setting:
     if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse(f"{id!r} is no box.", hint="Give its id as text.")
-    able, store = room_of(hand.parts)
-    if not hand.layers.exists(id):
-        found = [box for box in hand.layers.boxes() if id and box.startswith(id)]
+    able, store = room_of(core.parts)
+    layers = _layers_of(core.parts)
+    if not layers.exists(id):
+        found = [box for box in layers.boxes() if id and box.startswith(id)]
         if len(found) != 1:
             raise Misuse(f"There is no box {id!r}.", hint="`takeback shell --list` shows those there are.")
         id = found[0]
-    setting = _setting(hand, id, env, able, store)._replace(reopened=True)
-    if not hand.layers.complete(hand.layers.head(id)):
-        return setting._replace(lost=_back_to_what_is_whole(hand, setting))
+    setting = _setting(layers, id, env, able, store)._replace(reopened=True)
+    if not layers.complete(layers.head(id)):
+        return setting._replace(lost=_back_to_what_is_whole(core, setting))
     return setting
 
 
-def _back_to_what_is_whole(hand: BoxHand, setting: Setting) -> int:
+def _back_to_what_is_whole(core: RunCore, setting: Setting) -> int:
     """The machine stopped before the last steps were on the disk: they are taken back, and the record says so. How many
     they were."""
     lost: list[Effect] = []
-    for effect in history.standing(hand.parts.journal, setting.resource):
+    for effect in history.standing(core.parts.journal, setting.resource):
         if effect.forgotten:
             lost.clear()
             break
         lost.append(effect)
-        if hand.layers.complete(point_from_json(effect.targets[0].before)):
+        if setting.layers.complete(point_from_json(effect.targets[0].before)):
             break
     else:
         lost.clear()
@@ -145,19 +135,19 @@ def _back_to_what_is_whole(hand: BoxHand, setting: Setting) -> int:
             f"The layers of box {setting.id} are not there any more: they lay in memory, or on a disk that is gone.",
             hint="Start a new box.",
         )
-    with hand.layers.working(setting.id):
-        hand.undo(lost, Wishes(), False)
+    with setting.layers.working(setting.id):
+        undo_all(core, lost, Wishes(), False)
     return len(lost)
 
 
-def _setting(hand: BoxHand, id: str, env: Mapping[str, str] | None, able: "Ability", store: str) -> Setting:
-    about = hand.layers.about(id)
+def _setting(layers: Layers, id: str, env: Mapping[str, str] | None, able: "Ability", store: str) -> Setting:
+    about = layers.about(id)
     if not os.path.isdir(about["base"]):
         raise ResourceUnreachable(f"{about['base']}, which the box is over, is gone.", hint="Put it back.")
-    place = os.path.dirname(hand.layers.place_of(f"{id}/layer"))
+    place = os.path.dirname(layers.place_of(f"{id}/layer"))
     begins = dict(env) if env is not None else dict(os.environ) if about["base"] == "/" else dict(_PLAIN)
     start = point_from_json(about["start"])
-    return Setting(id, about["base"], place, able.layers_at, store, begins, start, able)
+    return Setting(id, layers, about["base"], place, able.layers_at, store, begins, start, able)
 
 
 def _here() -> str:

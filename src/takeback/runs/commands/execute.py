@@ -2,10 +2,9 @@
 
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from takeback.engine.guards import HOLD
 from takeback.engine.write import recorded
@@ -14,28 +13,74 @@ from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
+from takeback.runs.change import Options, drop_change, hold_change, make_change
+from takeback.runs.commands import outcome as outcomes
 from takeback.runs.commands.merge import ADAPTER, Merge, read_changes, read_merge
-from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox, outcome_from_effect
-from takeback.runs.commands.pipes import Pipes, TerminalUse
+from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox
 from takeback.runs.commands.request import (
     CommandRequest,
-    directory_of,
-    refuse_odd,
-    refuse_unfit,
+    Pipes,
+    TerminalUse,
     shown,
     told,
-    words_of,
 )
 from takeback.runs.commands.scratch import CommandRoom, hidden, room_of, workshop
-from takeback.runs.verbs import Options
+from takeback.runs.core import RunCore, rooms_of
+from takeback.runs.workflows.durable import in_step, once
+from takeback.runs.workflows.replay import COMMAND, Replay, WorkflowStep
 from takeback.storage.owners import id_in, note
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
-    from takeback.runs.workflows.replay import Replay
     from takeback.sandbox.protocol import Order, Stack
-    from takeback.sandbox.sandbox import Sandbox
+
+
+def run_command(
+    core: RunCore,
+    request: CommandRequest,
+    env: Mapping[str, str] | None,
+    stdin: bytes | None,
+    capture: bool,
+    key: str,
+) -> CommandOutcome:
+    """`env` as it was given: in a workflow the step is known by it."""
+    if request.dry_run:
+        return tried(core.parts, request, capture, stdin)
+    if core.replay is None:
+        return _run_command(core, request, capture, stdin, key)
+    return _step(
+        core,
+        core.replay,
+        shown(request.argv),
+        outcomes.asked_for(request, env, stdin, key),
+        lambda: _run_command(core, request, capture, stdin, key),
+    )
+
+
+def _step(
+    core: RunCore, replay: Replay, says: str, asked: str, make: Callable[[], CommandOutcome]
+) -> CommandOutcome:
+    """In a workflow: what it changed is the effect of the same step."""
+
+    def effect_of(id: str) -> Effect | None:
+        return next(core.parts.journal.effects(Query(ids=(id,))), None) if id else None
+
+    def run_it() -> CommandOutcome:
+        with in_step(core, replay, asked):
+            outcome = outcomes.kept_outcome(make())
+        return outcome._replace(dropped=effect_of(outcome.dropped.id)) if outcome.dropped else outcome
+
+    def again(step: WorkflowStep) -> CommandOutcome:
+        if "outcome" in step.body:
+            dropped = effect_of(step.body.get(outcomes.DROPPED, ""))
+            return outcomes.outcome_from_json(step.body, step.effect, dropped)
+        assert step.effect
+        outcome = outcomes.outcome_from_effect(step.effect)
+        core.append(replay.draft(COMMAND, says, asked, outcomes.outcome_to_json(outcome)))
+        return outcome
+
+    return once(core, replay, COMMAND, says, asked, run_it, outcomes.outcome_to_json, again)
 
 
 def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOutcome | None:
@@ -50,207 +95,155 @@ def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOu
             effect=earlier.id,
         )
     found = recorded(parts, earlier.change, key, HOLD)
-    return found and outcome_from_effect(found)
+    return found and outcomes.outcome_from_effect(found)
 
 
-class Commands(ABC):
-    """The part of a run that runs commands."""
-
-    _parts: "Parts"
-    _replay: "Replay | None"
-
-    @property
-    @abstractmethod
-    def id(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def agent(self) -> str: ...
-
-    @abstractmethod
-    def _command_once(self, says: str, asked: str, make: Callable[[], CommandOutcome]) -> CommandOutcome: ...
-
-    @abstractmethod
-    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
-
-    @abstractmethod
-    def _hold(self, change: Change, options: Options) -> Effect | None: ...
-
-    @abstractmethod
-    def _drop(self, change: Change, reason: DropReason, size: int | None = None) -> Effect | None: ...
-
-    @abstractmethod
-    def uninterrupted(self) -> Any: ...
-
-    @abstractmethod
-    def _sandbox(self, place: str) -> "Sandbox": ...
-
-    def command(
-        self,
-        argv: "Sequence[str] | str",
-        *,
-        cwd: "str | os.PathLike[str] | None" = None,
-        env: Mapping[str, str] | None = None,
-        network: bool = True,
-        timeout: float = 0,
-        memory: int = 0,
-        processes: int = 0,
-        hold: bool = False,
-        on_failure: str = "undo",
-        stdin: bytes | None = None,
-        capture: bool = True,
-        dry_run: bool = False,
-        key: str = "",
-    ) -> CommandOutcome:
-        """Run a command over the real filesystem in a layer that nobody else sees. If it ends with 0, exactly what it
-        changed is merged into the world as one effect; if not, it is dropped, and for a day `apply` can make it
-        after all. A text is run by `/bin/sh -c`."""
-        words = words_of(argv)
-        refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
-        request = CommandRequest(
-            words, directory_of(cwd), dict(os.environ if env is None else env), network, timeout, memory, processes,
-            hold, on_failure, dry_run,
-        )  # fmt: skip
-        refuse_unfit(request)
-        if dry_run:
-            return tried(self._parts, request, capture, stdin)
-        if self._replay is None:
-            return self._run_command(request, capture, stdin, key)
-        from takeback.runs.commands import outcome
-
-        asked = outcome.asked_for(request, env, stdin, key)
-        return self._command_once(
-            shown(request.argv), asked, lambda: self._run_command(request, capture, stdin, key)
-        )
-
-    def _run_command(
-        self, request: CommandRequest, capture: bool, stdin: bytes | None, key: str
-    ) -> CommandOutcome:
-        if earlier := _made_before(self._parts, request, key):
-            return earlier
-        if not capture:
-            outcome = self._in_a_layer(request, None, Options(key=key))
-            return outcome._replace(text=in_words(outcome))
-        with Pipes(stdin) as printed:
-            outcome = self._in_a_layer(request, printed, Options(key=key))
-        outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
+def _run_command(
+    core: RunCore, request: CommandRequest, capture: bool, stdin: bytes | None, key: str
+) -> CommandOutcome:
+    if earlier := _made_before(core.parts, request, key):
+        return earlier
+    if not capture:
+        outcome = _in_a_layer(core, request, None, Options(key=key))
         return outcome._replace(text=in_words(outcome))
+    with Pipes(stdin) as printed:
+        outcome = _in_a_layer(core, request, printed, Options(key=key))
+    outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
+    return outcome._replace(text=in_words(outcome))
 
-    def _in_a_layer(self, request: CommandRequest, printed: Pipes | None, options: Options) -> CommandOutcome:
-        from takeback.sandbox.protocol import Stack
 
-        room = room_of(self._parts)
-        with workshop(_workshops(room)) as mine:
-            started = time.time_ns()
-            layer = os.path.join(mine, "layer")
-            order = _order(request, printed, room, started)
-            coverage = of_sandbox(room.able, request.network)
-            if self._replay is None:  # a step of a workflow is run again
-                note(mine, room.store, self.id, self.agent, started, _begun(request, coverage))
-                order = order._replace(rescue=True)
-            running = self._sandbox(room.able.layers_at).start(order, Stack(), layer)
-            use = TerminalUse(order.stdio)
-            try:
-                with use:
-                    ended = running.wait(printed)
-            except (KeyboardInterrupt, SystemExit):
-                cut = running.rescued
-                if cut and cut.layer:
-                    with self.uninterrupted():
-                        outcome = CommandOutcome(cut.exit_code, coverage=coverage, used_terminal=use.happened)
-                        self._unmade(request, outcome, layer, started, DropReason.INTERRUPTED)
-                raise
-            outcome = CommandOutcome(
-                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover,
-                used_terminal=use.happened,
-            )  # fmt: skip
-            if not ended.layer:
-                return outcome  # nothing was changed
-            return self._merged(request, outcome, layer, Stack(), started, options)
+def _in_a_layer(
+    core: RunCore, request: CommandRequest, printed: Pipes | None, options: Options
+) -> CommandOutcome:
+    from takeback.sandbox.protocol import Stack
 
-    def _merged(
-        self,
-        request: CommandRequest,
-        outcome: CommandOutcome,
-        layer: str,
-        stack: "Stack",
-        since: int,
-        options: Options,
-    ) -> CommandOutcome:
-        """Merged, held or dropped."""
-        failed = outcome.exit_code != 0
-        if failed and request.on_failure == "undo":
-            reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
-            return self._unmade(request, outcome, layer, since, reason)
-        what = change_of(request, outcome, layer)
-        limit = self._parts.max_capture_bytes
-        progress = self._parts.progress
-        found = read_merge(self._parts.blobs, layer, stack, since, what, None, limit, progress)
-        outcome = outcome._replace(changes=found.changes)
-        if not found.changes and not found.conflicts:
-            return outcome
-        if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
-            try:
-                with self._lent(found):
-                    return outcome._replace(effect=self._change(lambda: found.change, options))
-            except Drifted:
-                # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
-                found = read_merge(self._parts.blobs, layer, stack, since, what, found, limit, progress)
-            except (Failed, Unavailable) as trouble:
-                # No room, or a target that cannot be written: the work is not lost, it waits until there is.
-                raise self._held_instead(found.change, options, trouble) from trouble
-        return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
-
-    def _unmade(
-        self, request: CommandRequest, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
-    ) -> CommandOutcome:
-        """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
-        from takeback.runs.commands.merge import UNSAVED
-        from takeback.sandbox.protocol import Stack
-
-        if outcome.used_terminal:
-            try:
-                what, limit = change_of(request, outcome, layer), self._parts.max_capture_bytes
-                found = read_merge(self._parts.blobs, layer, Stack(), since, what, limit=limit)
-                effect = self._hold(found.change, Options()) if found.changes or found.conflicts else None
-                return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
-            except UNSAVED:
-                self._parts.blobs.disown()
-        return self._dropped(request, outcome, layer, since, reason)
-
-    def _dropped(
-        self, request: CommandRequest, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
-    ) -> CommandOutcome:
-        """Not made. What it had changed is saved for a while, if that can be done."""
-        from takeback.runs.commands.merge import drop_layer
-
-        def drop(change: Change) -> Effect | None:
-            return self._drop(change, reason)
-
-        saved = drop_layer(self._parts, layer, since, change_of(request, outcome, layer), drop)
-        return outcome._replace(dropped=saved.effect, changes=saved.changes, final=saved.final)
-
-    def _lent(self, found: Merge) -> AbstractContextManager[None]:
-        """The layer is thrown away afterwards, so its files need not be copied."""
-        from takeback.adapters.tree.adapter import TreeAdapter
-
-        adapter = self._parts.adapters.get(ADAPTER)
-        if isinstance(adapter, TreeAdapter):
-            return adapter.lent(found.change, found.sources)
-        return nullcontext()
-
-    def _held_instead(self, change: Change, options: Options, trouble: TakebackError) -> TakebackError:
+    room = room_of(core.parts)
+    with workshop(_workshops(room)) as mine:
+        started = time.time_ns()
+        layer = os.path.join(mine, "layer")
+        order = _order(request, printed, room, started)
+        coverage = of_sandbox(room.able, request.network)
+        if core.replay is None:  # a step of a workflow is run again
+            note(mine, room.store, core.id, core.agent, started, _begun(request, coverage))
+            order = order._replace(rescue=True)
+        running = core.sandbox(room.able.layers_at).start(order, Stack(), layer)
+        use = TerminalUse(order.stdio)
         try:
-            effect = self._hold(change, options)
-        except TakebackError:
-            return trouble
-        if effect:
-            trouble.effect = effect.id
-            trouble.hint = (
-                f"Nothing was changed; what the command did is held. Put that right, then `takeback apply "
-                f"{short(effect.id)}` makes it, `takeback discard {short(effect.id)}` drops it."
-            )
+            with use:
+                ended = running.wait(printed)
+        except (KeyboardInterrupt, SystemExit):
+            cut = running.rescued
+            if cut and cut.layer:
+                with core.uninterrupted():
+                    outcome = CommandOutcome(cut.exit_code, coverage=coverage, used_terminal=use.happened)
+                    _unmade(core, request, outcome, layer, started, DropReason.INTERRUPTED)
+            raise
+        outcome = CommandOutcome(
+            ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover,
+            used_terminal=use.happened,
+        )  # fmt: skip
+        if not ended.layer:
+            return outcome  # nothing was changed
+        return _merged(core, request, outcome, layer, Stack(), started, options)
+
+
+def _merged(
+    core: RunCore,
+    request: CommandRequest,
+    outcome: CommandOutcome,
+    layer: str,
+    stack: "Stack",
+    since: int,
+    options: Options,
+) -> CommandOutcome:
+    """Merged, held or dropped."""
+    failed = outcome.exit_code != 0
+    if failed and request.on_failure == "undo":
+        reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
+        return _unmade(core, request, outcome, layer, since, reason)
+    what = change_of(request, outcome, layer)
+    limit = core.parts.max_capture_bytes
+    progress = core.parts.progress
+    found = read_merge(core.parts.blobs, layer, stack, since, what, None, limit, progress)
+    outcome = outcome._replace(changes=found.changes)
+    if not found.changes and not found.conflicts:
+        return outcome
+    if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
+        try:
+            with _lent(core, found):
+                return outcome._replace(effect=make_change(core, lambda: found.change, options))
+        except Drifted:
+            # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
+            found = read_merge(core.parts.blobs, layer, stack, since, what, found, limit, progress)
+        except (Failed, Unavailable) as trouble:
+            # No room, or a target that cannot be written: the work is not lost, it waits until there is.
+            raise _held_instead(core, found.change, options, trouble) from trouble
+    return outcome._replace(effect=hold_change(core, found.change, options), conflicts=found.conflicts)
+
+
+def _unmade(
+    core: RunCore,
+    request: CommandRequest,
+    outcome: CommandOutcome,
+    layer: str,
+    since: int,
+    reason: DropReason,
+) -> CommandOutcome:
+    """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
+    from takeback.runs.commands.merge import UNSAVED
+    from takeback.sandbox.protocol import Stack
+
+    if outcome.used_terminal:
+        try:
+            what, limit = change_of(request, outcome, layer), core.parts.max_capture_bytes
+            found = read_merge(core.parts.blobs, layer, Stack(), since, what, limit=limit)
+            effect = hold_change(core, found.change, Options()) if found.changes or found.conflicts else None
+            return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
+        except UNSAVED:
+            core.parts.blobs.disown()
+    return _dropped(core, request, outcome, layer, since, reason)
+
+
+def _dropped(
+    core: RunCore,
+    request: CommandRequest,
+    outcome: CommandOutcome,
+    layer: str,
+    since: int,
+    reason: DropReason,
+) -> CommandOutcome:
+    """Not made. What it had changed is saved for a while, if that can be done."""
+    from takeback.runs.commands.merge import drop_layer
+
+    def drop(change: Change) -> Effect | None:
+        return drop_change(core, change, reason)
+
+    saved = drop_layer(core.parts, layer, since, change_of(request, outcome, layer), drop)
+    return outcome._replace(dropped=saved.effect, changes=saved.changes, final=saved.final)
+
+
+def _lent(core: RunCore, found: Merge) -> AbstractContextManager[None]:
+    """The layer is thrown away afterwards, so its files need not be copied."""
+    from takeback.adapters.tree.adapter import TreeAdapter
+
+    adapter = core.parts.adapters.get(ADAPTER)
+    if isinstance(adapter, TreeAdapter):
+        return adapter.lent(found.change, found.sources)
+    return nullcontext()
+
+
+def _held_instead(core: RunCore, change: Change, options: Options, trouble: TakebackError) -> TakebackError:
+    try:
+        effect = hold_change(core, change, options)
+    except TakebackError:
         return trouble
+    if effect:
+        trouble.effect = effect.id
+        trouble.hint = (
+            f"Nothing was changed; what the command did is held. Put that right, then `takeback apply "
+            f"{short(effect.id)}` makes it, `takeback discard {short(effect.id)}` drops it."
+        )
+    return trouble
 
 
 def tried(
@@ -258,7 +251,6 @@ def tried(
 ) -> CommandOutcome:
     """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so nobody's run is
     needed."""
-    from takeback.runs.boxes.open import rooms_of
     from takeback.sandbox.protocol import Stack
 
     room = room_of(parts)

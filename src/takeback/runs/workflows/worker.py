@@ -32,6 +32,8 @@ from takeback.model.functions import as_json
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import DECIDED, NEVER, SETTLED, Lease, RunInfo, RunState
+from takeback.runs.core import RunCore
+from takeback.runs.end import end_workflow, let_go, suspend_workflow
 from takeback.runs.run import Run
 from takeback.runs.workflows.function import Workflow, call_with
 from takeback.runs.workflows.replay import (
@@ -62,81 +64,83 @@ class Shift(NamedTuple):
     taker: Callable[[], Taker]  # who settles what is stuck on the way back
 
 
-def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
+def work_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) -> None:
     """Until it has ended or is suspended. A run that was lost to another worker is dropped at once."""
     try:
-        _carry_on(shift, run, info, workflow)
+        _carry_on(shift, core, info, workflow)
     except LeaseLost as error:
-        shift.tell(f"Run {short(run.id)} was taken over: {error}")
+        shift.tell(f"Run {short(core.id)} was taken over: {error}")
     # Whatever it is, the next worker must not meet it again at once, and a person must hear of it.
     except Exception as error:  # noqa: BLE001
         words = str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
-        shift.tell(f"Run {short(run.id)} cannot continue: {words}")
-        _put_aside(shift, run, error, words)
+        shift.tell(f"Run {short(core.id)} cannot continue: {words}")
+        _put_aside(shift, core, error, words)
     finally:
-        run.let_go()
+        let_go(core)
 
 
-def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
+def _put_aside(shift: Shift, core: RunCore, error: Exception, words: str) -> None:
     due = shift.now() + _LONGEST * 1_000_000 if isinstance(error, Unavailable) else NEVER
     try:
-        run.suspend_workflow(Leaving(f"cannot continue: {words[:_MOST_WORDS]}", due))
+        suspend_workflow(core, Leaving(f"cannot continue: {words[:_MOST_WORDS]}", due))
     except TakebackError:
         # The store itself is in trouble. It is not asked again at once, neither by us nor, while we have the lease, by
         # others; what is recorded stays true.
         time.sleep(_MOMENT)
 
 
-def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
+def _carry_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) -> None:
     made = info.effects > 0  # what another worker has made of it; nobody else adds to it now
-    history = history_of(shift.parts.journal, run.id, made)
+    history = history_of(shift.parts.journal, core.id, made)
     try:
         if info.state is RunState.SUSPENDED:
-            shift.parts.journal.append(run.lease, [Draft(Kind.OPEN, run.id, "", {"resumed": True})])
-        settled = made and _settle(shift, run, history)
+            shift.parts.journal.append(core.lease, [Draft(Kind.OPEN, core.id, "", {"resumed": True})])
+        settled = made and _settle(shift, core, history)
         if history.back_to:
-            _go_back(shift, run, history.back_to)
+            _go_back(shift, core, history.back_to)
         if history.failing is not None:
-            _fail(shift, run, workflow, history.failing)
+            _fail(shift, core, workflow, history.failing)
             return
         if settled or history.back_to:
             # Again: what was in doubt is known now.
-            history = history_of(shift.parts.journal, run.id)
-        _call(shift, run, workflow, history)
+            history = history_of(shift.parts.journal, core.id)
+        _call(shift, core, workflow, history)
     except Leaving as leaving:
-        run.suspend_workflow(leaving)
+        suspend_workflow(core, leaving)
     except LeaseLost:
         raise
     except InDoubt as error:
-        run.suspend_workflow(_doubted(shift, history, error))
+        suspend_workflow(core, _doubted(shift, history, error))
     except Unavailable as error:
-        run.suspend_workflow(_later(shift, history, error))
+        suspend_workflow(core, _later(shift, history, error))
 
 
-def _settle(shift: Shift, run: Run, history: History) -> bool:
+def _settle(shift: Shift, core: RunCore, history: History) -> bool:
     """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
-    if functions := named(iter(open_in(shift.parts, run.id))):
-        shift.tell(f"Continuing run {short(run.id)} ({run.name}) calls functions of {', '.join(functions)}.")
-    found = settle_open(shift.parts, run.lease)
+    if functions := named(iter(open_in(shift.parts, core.id))):
+        shift.tell(
+            f"Continuing run {short(core.id)} ({core.name}) calls functions of {', '.join(functions)}."
+        )
+    found = settle_open(shift.parts, core.lease)
     for one in found:
         if one.outcome == "left":
             raise _later(shift, history, Unavailable(f"{one.summary} {one.detail}"))
-    _refuse_stuck(shift, run)
+    _refuse_stuck(shift, core)
     return bool(found)
 
 
-def _go_back(shift: Shift, run: Run, checkpoint: str) -> None:
+def _go_back(shift: Shift, core: RunCore, checkpoint: str) -> None:
     """Whoever resumed it from there was killed before all that came after was taken back."""
     try:
-        point = point_of(shift.parts, run.id, checkpoint)
-        go_back(shift.parts, point, Undoer(run.lease, run.agent, shift.taker()))
+        point = point_of(shift.parts, core.id, checkpoint)
+        go_back(shift.parts, point, Undoer(core.lease, core.agent, shift.taker()))
     except (Refused, Stuck) as error:
-        _refuse_stuck(shift, run)
+        _refuse_stuck(shift, core)
         raise Leaving(f"it cannot go back to its checkpoint: {error}", NEVER) from error
 
 
-def _refuse_stuck(shift: Shift, run: Run) -> None:
-    stuck = next(shift.parts.journal.effects(Query(run=run.id, states=(State.STUCK,))), None)
+def _refuse_stuck(shift: Shift, core: RunCore) -> None:
+    stuck = next(shift.parts.journal.effects(Query(run=core.id, states=(State.STUCK,))), None)
     if stuck:
         raise _parked(stuck)
 
@@ -159,15 +163,15 @@ def _doubted(shift: Shift, history: History, error: InDoubt) -> Leaving:
     return Leaving(f"{error} {error.hint}", NEVER)
 
 
-def _call(shift: Shift, run: Run, workflow: Workflow, history: History) -> None:
-    replay = Replay(run.id, history, shift.stopping, lambda: run.progress(workflow.step_seconds))
-    run.play(replay)
+def _call(shift: Shift, core: RunCore, workflow: Workflow, history: History) -> None:
+    replay = Replay(core.id, history, shift.stopping, lambda: core.heartbeat.progress(workflow.step_seconds))
+    core.replay = replay
     try:
-        call = call_with(workflow, run, history.opened["arguments"])
+        call = call_with(workflow, Run(core), history.opened["arguments"])
     except Misuse as error:
         raise Leaving(f"{error} {error.hint}", NEVER) from None
     try:
-        run.progress(workflow.step_seconds)
+        core.heartbeat.progress(workflow.step_seconds)
         result = call()
         replay.refuse_gone()
         replay.at_the_end()
@@ -176,12 +180,12 @@ def _call(shift: Shift, run: Run, workflow: Workflow, history: History) -> None:
         raise replay.leaving or leaving from None
     # Somebody's code: however it ends, its run must not be left hanging.
     except BaseException as error:  # noqa: BLE001
-        _stopped(shift, run, workflow, replay, error)
+        _stopped(shift, core, workflow, replay, error)
         return
-    run.end_workflow(told)
+    end_workflow(core, told)
 
 
-def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: BaseException) -> None:
+def _stopped(shift: Shift, core: RunCore, workflow: Workflow, replay: Replay, error: BaseException) -> None:
     """By an error: of the function itself, or of something that is no failure of its."""
     if replay.leaving:  # whatever it made of that
         raise replay.leaving
@@ -197,30 +201,30 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
     if isinstance(error, (Unavailable, InDoubt)):
         raise error
     if isinstance(error, (Spent, Stuck)):
-        _refuse_stuck(shift, run)
+        _refuse_stuck(shift, core)
         raise Leaving(f"{error} {error.hint}", NEVER)
     failing = error_to_json(error)
     failing["message"] = failing["message"][:_MOST_WORDS]
-    shift.parts.journal.append(run.lease, [Draft(Kind.REMEMBER, run.id, "", {FAILING: failing})])
-    _fail(shift, run, workflow, failing)
+    shift.parts.journal.append(core.lease, [Draft(Kind.REMEMBER, core.id, "", {FAILING: failing})])
+    _fail(shift, core, workflow, failing)
 
 
-def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -> None:
+def _fail(shift: Shift, core: RunCore, workflow: Workflow, failing: dict[str, Any]) -> None:
     """It is recorded that the function has failed; whoever goes on with the run goes on with this."""
     told = {
         "error": error_in_words(failing),
         "error_type": failing["type"],
         "hint": failing.get("hint", ""),
     }
-    shift.tell(f"Run {short(run.id)} ({run.name}) failed: {told['error']}")
+    shift.tell(f"Run {short(core.id)} ({core.name}) failed: {told['error']}")
     if workflow.on_failure == "leave":
-        run.end_workflow(told)
+        end_workflow(core, told)
         return
-    run.close_databases()
-    result = roll_back(shift.parts, run.lease, not_accepted(shift.parts, run.id), run.agent)
-    if close_rolled_back(shift.parts, run.lease, result, RunState.UNDONE.value, told):
+    core.close_databases()
+    result = roll_back(shift.parts, core.lease, not_accepted(shift.parts, core.id), core.agent)
+    if close_rolled_back(shift.parts, core.lease, result, RunState.UNDONE.value, told):
         return
-    _refuse_stuck(shift, run)
+    _refuse_stuck(shift, core)
     raise Unavailable("Not all of its effects could be undone yet.")
 
 
@@ -235,7 +239,7 @@ class Workplace(NamedTuple):
     parts: Parts
     now: Callable[[], int]
     lasts: int  # microseconds that a lease is for
-    begin: Callable[[RunInfo, Lease, int], Run]  # with what `since_boot` said before the lease was taken
+    begin: Callable[[RunInfo, Lease, int], RunCore]  # with what `since_boot` said before the lease was taken
     wait: Callable[[float], None]  # until there may be work, or so many seconds are over
 
 
@@ -326,7 +330,7 @@ class Worker:
         place = self._place
         try:
             info = next(place.parts.journal.runs((lease.run,)))
-            run = place.begin(info, lease, begun)
+            core = place.begin(info, lease, begun)
             work_on(
                 Shift(
                     place.parts,
@@ -335,7 +339,7 @@ class Worker:
                     self._tell,
                     lambda: Taker(myself(), place.now(), place.lasts),
                 ),
-                run,
+                core,
                 info,
                 self._workflows[info.workflow],
             )

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from takeback.api.store import now as clock
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command
@@ -14,7 +15,6 @@ from takeback.frontends.cli.session.store import effect_or_run, existing, give, 
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
-from takeback.upkeep import now as clock
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

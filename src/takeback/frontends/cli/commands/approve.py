@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command
@@ -14,7 +15,6 @@ from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

@@ -3,13 +3,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.frontends.cli.command import Asked, Command, Does
 from takeback.frontends.cli.output.screen import Screen, clean, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.upkeep import now
 
 
 def _pending_arguments(parser: ArgumentParser) -> None:

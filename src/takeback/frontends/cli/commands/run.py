@@ -169,8 +169,7 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
         with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
             ended = carried_out(asked, tb, run, argv, limit)
             if ended.outcome.exit_code and not ended.effects:
-                with run.uninterrupted():
-                    run.close(failed=f"exit code {ended.outcome.exit_code}")
+                run.close(failed=f"exit code {ended.outcome.exit_code}")
         asked.made.extend(effect.id for effect in ended.effects)
         if not (asked.screen.json or asked.screen.quiet):
             say_effects(tb, ended)
@@ -220,8 +219,7 @@ def _carried_out(
                 unanswered(tb, run, outcome.effect.id, error)
                 raise
         if outcome.exit_code and (outcome.held or not outcome.effect):
-            with run.uninterrupted():
-                run.close(failed=f"exit code {outcome.exit_code}")
+            run.close(failed=f"exit code {outcome.exit_code}")
     return outcome
 
 

@@ -149,8 +149,8 @@ def _state(tb: "Takeback", screen: Screen, effect: Effect, undone: Sequence[str]
 
 
 def _approval(tb: "Takeback", effect: Effect) -> str:
+    from takeback.api.store import now
     from takeback.engine.approval import as_it_stands
-    from takeback.upkeep import now
 
     one = as_it_stands(tb.store, effect, now())
     if one.decision is None and not one.never:

@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
+from takeback.api.upkeep import Verified
 from takeback.errors import (
     BlobDamaged,
     BlobMissing,
@@ -23,7 +24,6 @@ from takeback.frontends.cli.session.store import (
 )
 from takeback.model.ids import short
 from takeback.model.record import Flaw
-from takeback.upkeep import Verified
 
 if TYPE_CHECKING:
     from takeback.audit.runs import DamageReach

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
+from takeback.api.store import now
 from takeback.audit.diff import DiffPart, difference
 from takeback.audit.diff import quoted as quoted_name
 from takeback.audit.views import effect_json
@@ -28,7 +29,6 @@ from takeback.model.effect import Effect
 from takeback.model.resource import path_of
 from takeback.model.settings import bytes_in_words
 from takeback.runs.commands.outcome import Changed, CommandOutcome
-from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

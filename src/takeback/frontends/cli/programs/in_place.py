@@ -17,8 +17,7 @@ from takeback.model.plan import Outcome, way_to_both
 from takeback.model.remedy import surprises
 from takeback.model.resource import file_resource
 from takeback.runs.commands.outcome import CommandOutcome, in_numbers, in_words
-from takeback.runs.commands.pipes import Pipes, TerminalUse
-from takeback.runs.commands.request import directory_of, shown, told, words_of
+from takeback.runs.commands.request import Pipes, TerminalUse, directory_of, shown, told, words_of
 from takeback.storage.sqlite.store import exists
 
 if TYPE_CHECKING:
@@ -208,8 +207,7 @@ def _settled(
         elif failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
         if failed:
-            with run.uninterrupted():
-                run.close(failed=f"exit code {outcome.exit_code}")
+            run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome, reason)
     else:
@@ -245,6 +243,8 @@ def _taken_back(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, reason: DropReason
 ) -> tuple[CommandOutcome, int]:
     from takeback.frontends.cli.output.differences import say_changes
+    from takeback.runs.run import core_of
+    from takeback.runs.undo import drop_undone
 
     assert outcome.effect
     effect = outcome.effect
@@ -260,7 +260,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
-    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal, reason=reason)
+    dropped, final = drop_undone(core_of(run), effect, result, outcome.used_terminal, reason)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))

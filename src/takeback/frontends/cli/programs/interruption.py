@@ -138,8 +138,7 @@ def unanswered(tb: "Takeback", run: "Run", effect: str, error: BaseException) ->
     elif state is State.DONE:
         told = f"it was applied: `takeback undo {short(effect)}` takes it back"
     try:
-        with run.uninterrupted():
-            run.close()
+        run.close()
     except (KeyboardInterrupt, SystemExit) as again:
         again.add_note(told)
         raise

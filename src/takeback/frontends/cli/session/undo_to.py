@@ -15,8 +15,7 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.words import is_of_yesterday, point_in_time
-from takeback.runs.scope import other_projects, scope_of_run
-from takeback.runs.span import Span, stuck_since
+from takeback.runs.scope import Span, other_projects, scope_of_run, stuck_since
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

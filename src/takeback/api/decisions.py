@@ -1,0 +1,186 @@
+"""What a person decides: accept, apply or discard what is held, pin, approve, say what became of a doubt."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from takeback.api.store import OpenStore, now
+from takeback.api.undo import go_on_undoing
+from takeback.api.upkeep import before_change, erase, expire_drops
+from takeback.api.workflows import wake_settled
+from takeback.errors import Misuse, TakebackError
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.run import DECIDED, OnDeath, RunState
+from takeback.runs.selection import name_of, names_of
+from takeback.storage.owners import myself
+
+if TYPE_CHECKING:
+    pass
+
+
+def accept(
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool = False
+) -> tuple[Effect, ...]:
+    from takeback.runs.held import refuse_unmade
+
+    effects = _meant(opened, what, dry_run)
+    for effect in effects:
+        refuse_unmade(effect, "accepted")
+    return tuple(effects) if dry_run else _say(opened, Kind.ACCEPT, effects)
+
+
+def apply(
+    opened: OpenStore,
+    what: "Effect | str | Sequence[Effect | str]",
+    force: bool = False,
+    dry_run: bool = False,
+) -> tuple[Effect, ...]:
+    from takeback.runs.held import make_held, refuse_unheld
+
+    held = _meant(opened, what, dry_run)
+    for effect in held:
+        refuse_unheld(effect)
+    if dry_run:
+        for effect in held[:1]:  # what a later one finds depends on those before it
+            make_held(opened.parts, effect, force, opened.leased, dry_run=True)
+        return tuple(held)
+    for place, effect in enumerate(held):
+        try:
+            make_held(opened.parts, effect, force, opened.leased)
+        except TakebackError as error:
+            if made := _made(opened, held[:place]):
+                names = ", ".join(short(one.id) for one in _say(opened, Kind.ACCEPT, made))
+                error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
+            raise
+    _say(opened, Kind.ACCEPT, _made(opened, held))
+    return tuple(opened.effect(one.id) for one in held)
+
+
+def _made(opened: OpenStore, held: Sequence[Effect]) -> list[Effect]:
+    """Without those of which all was there already: they stay held, or dropped."""
+    return [one for one in held if opened.effect(one.id).state is State.DONE]
+
+
+def discard(
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", now: bool = False, dry_run: bool = False
+) -> tuple[Effect, ...]:
+    from takeback.runs.held import discard_all, refuse_unheld
+
+    effects = _meant(opened, what, dry_run)
+    for effect in effects:
+        refuse_unheld(effect, dropped=now)
+    if dry_run:
+        return tuple(effects)
+    opened.store.use_spare()
+    held = [one for one in effects if one.state is not State.DROPPED]
+    gone = {one.id: one for one in discard_all(opened.parts, held, False, opened.leased).effects}
+    if now:
+        erase(opened, [gone.get(one.id, one) for one in effects])
+    else:
+        expire_drops(opened)
+    return tuple(opened.effect(one.id) for one in effects)
+
+
+def pin(
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool = False
+) -> tuple[Effect, ...]:
+    return _pinned(opened, what, Kind.PIN, dry_run)
+
+
+def unpin(
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool = False
+) -> tuple[Effect, ...]:
+    return _pinned(opened, what, Kind.UNPIN, dry_run)
+
+
+def _pinned(
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", kind: Kind, dry_run: bool
+) -> tuple[Effect, ...]:
+    from takeback.runs.held import refuse_forgotten, refuse_unmade
+
+    effects = _meant(opened, what, dry_run)
+    for effect in effects:
+        refuse_unmade(effect, f"{kind.value}ned")
+        refuse_forgotten(effect)
+    return tuple(effects) if dry_run else _say(opened, kind, effects)
+
+
+def _meant(opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool) -> list[Effect]:
+    """As they stand after what a crash left is settled; `@` is what it was before that."""
+    ids = [opened.effect(name).id for name in names_of(what)]
+    if not dry_run:
+        before_change(opened)
+    return [opened.effect(id) for id in ids]
+
+
+def _say(opened: OpenStore, kind: Kind, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
+    """Record it of those of which it is not said yet."""
+    said: dict[Kind, Callable[[Effect], bool]] = {
+        Kind.ACCEPT: lambda one: one.accepted_by == "person",
+        Kind.PIN: lambda one: one.pinned,
+        Kind.UNPIN: lambda one: not one.pinned,
+    }
+    fresh = [opened.effect(one.id) for one in effects]
+    drafts = [Draft(kind, one.run, one.id) for one in fresh if not said[kind](one)]
+    if drafts:
+        opened.store.journal.append(None, drafts)
+    return tuple(opened.effect(one.id) for one in fresh)
+
+
+def pending(opened: OpenStore) -> tuple[Effect, ...]:
+    from takeback.engine.approval import proposals
+
+    found = proposals(opened.parts, now())
+    return tuple(one.effect for one in found if not one.decision and not one.never)
+
+
+def approve(opened: OpenStore, id: "Effect | str", by: str, answer: str = "") -> Effect:
+    return _decide(opened, id, True, by, answer)
+
+
+def deny(opened: OpenStore, id: "Effect | str", by: str, why: str = "") -> Effect:
+    return _decide(opened, id, False, by, "", why)
+
+
+def _decide(
+    opened: OpenStore, id: "Effect | str", approved: bool, by: str, answer: str, why: str = ""
+) -> Effect:
+    from takeback.engine.approval import decide, refuse_undecidable
+
+    opened.store.refuse_if_suspect()
+    effect = opened.effect(name_of(id))
+    refuse_undecidable(opened.parts, effect, now())
+    before_change(opened)
+    decide(opened.parts, effect, approved, by, answer, why, now=now())
+    _wake(opened, effect)
+    return opened.effect(effect.id)
+
+
+def settle(
+    opened: OpenStore, effect: "Effect | str", happened: bool, receipt: Any = None, by: str = ""
+) -> Effect:
+    from takeback.engine.approval import refuse_unsettleable, settle
+    from takeback.engine.recover import recover
+
+    opened.store.refuse_if_suspect()
+    if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"Whether it happened is True or False, not {happened!r}.", hint="Nothing was recorded.")
+    found = opened.effect(name_of(effect))
+    before_change(opened)
+    found = opened.effect(found.id)
+    refuse_unsettleable(found)
+    with opened.leased(found.run) as lease:
+        settle(opened.parts, lease, found, happened, receipt, by)
+    recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
+    wake_settled(opened)
+    go_on_undoing(opened, found.run)
+    return opened.effect(found.id)
+
+
+def _wake(opened: OpenStore, effect: Effect) -> None:
+    """The workflow that waits for the decision."""
+    for info in opened.store.journal.runs((effect.run,)):
+        if info.on_death is OnDeath.RESUME and info.state in (RunState.OPEN, RunState.SUSPENDED):
+            body = {"name": f"{DECIDED}{effect.id}", "data": "null"}
+            opened.store.journal.append(None, [Draft(Kind.SIGNAL, effect.run, "", body)])
