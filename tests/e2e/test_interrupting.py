@@ -166,7 +166,7 @@ runpy.run_module("takeback", run_name="__main__")
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("module", ["takeback.frontends.cli.main", "gc", "takeback.frontends.cli.commands"])
+@pytest.mark.parametrize("module", ["takeback.frontends.cli.main", "gc", "takeback.frontends.cli.command"])
 def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceback(module: str) -> None:
     done = subprocess.run(
         [COMMAND[0], "-c", LOADING, module], env=surroundings(), capture_output=True, text=True, check=False
@@ -177,7 +177,7 @@ def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceba
 
 LATE = """
 import os, signal
-from takeback.frontends.cli import run
+from takeback.frontends.cli.commands import run
 from takeback.frontends.cli.main import main
 
 run._told = lambda *words: os.kill(os.getpid(), signal.SIGINT)

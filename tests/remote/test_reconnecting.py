@@ -155,7 +155,7 @@ def test_a_server_that_does_not_come_back_is_told(
     store.server.patience = 0.3
     pg_database.server.stop()
     try:
-        with pytest.raises(Unavailable):
+        with pytest.raises(InDoubt):
             store.journal.append(lease, [intending("e", "run")])
         with pytest.raises(Unavailable):
             list(store.journal.runs())
