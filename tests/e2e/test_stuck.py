@@ -76,7 +76,7 @@ def test_recover_names_the_path_that_is_someone_elses_and_the_ways_out(
 
     assert said.code == 4
     assert ": needs a person: b is now 34 bytes" in said.out
-    assert f"`takeback undo {id} --force` captures what is there now and overwrites it" in said.err
+    assert f"`takeback undo {id} --force` captures the present content and overwrites it" in said.err
     assert f"`takeback undo {id} --skip-conflicts` does the rest" in said.err
 
 

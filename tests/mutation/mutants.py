@@ -429,7 +429,7 @@ MUTANTS = (
     Mutant(
         "a key is done once, for single statements and transactions too",
         "runs/sql.py",
-        (("Terms(key or hand.next_key(change),", "Terms(hand.next_key(change),"),),
+        (("Terms(key or next_key(core, change),", "Terms(next_key(core, change),"),),
         (DOORS, "-k", "TestSqlite and twice and statement"),
     ),
     Mutant(
@@ -446,8 +446,8 @@ MUTANTS = (
         "runs/commands/execute.py",
         (
             (
-                "        if earlier := _made_before(self._parts, request, key):\n",
-                "        if earlier := None:\n",
+                "    if earlier := _made_before(core.parts, request, key):\n",
+                "    if earlier := None:\n",
             ),
         ),
         ("tests/conformance/test_doors_to_files.py", "-k", "TestPrograms and twice"),

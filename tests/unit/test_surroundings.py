@@ -1,9 +1,12 @@
 """The frame that the other tests stand on: it must keep them away from the user, and see every difference."""
 
+import gc
 import os
 import re
 import subprocess
 import sys
+import traceback
+import warnings
 from pathlib import Path
 
 import pytest
@@ -70,9 +73,10 @@ def run_pytest(
     (directory / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    needs(*tools)\n    may_skip(why)\n    able(*what)\n"
     )
-    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
+    inherited = {name: value for name, value in os.environ.items() if name != "CI" and "PYTEST" not in name}
     own = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    words = ["-p", "no:cacheprovider", *options, str(directory)]
+    # In pytest's own directory it would take the rights away that ordinary users of other tests have there.
+    words = ["-p", "no:cacheprovider", f"--basetemp={directory}/tmp", *options, str(directory)]
     if "-n" not in options:
         return run_in_a_fork(directory, words, inherited | own | environment)
     return subprocess.run(
@@ -98,8 +102,13 @@ def run_in_a_fork(
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             sys.stdout, sys.stderr = (open(handle, "w", buffering=1, closefd=False) for handle in (1, 2))  # noqa: SIM115
+            # What this session leaves to be collected, and how it takes warnings, is not the small one's.
+            gc.freeze()
+            warnings.resetwarnings()
             code = pytest.main(words)
             sys.stdout.flush()
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
