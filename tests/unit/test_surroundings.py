@@ -107,7 +107,7 @@ def run_in_a_fork(
             warnings.resetwarnings()
             code = pytest.main(words)
             sys.stdout.flush()
-        except BaseException:
+        except BaseException:  # noqa: BLE001  the text is what the test shows
             traceback.print_exc()
         finally:
             os._exit(code)
