@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.adapters.database import (
     USUAL,
@@ -18,7 +18,7 @@ from takeback.adapters.database import (
 )
 from takeback.adapters.postgres import markers, programs, transactions
 from takeback.adapters.postgres.attachment import sweep, sweep_after_program
-from takeback.adapters.postgres.connection import ask, connect, opened, run, transaction, understood
+from takeback.adapters.postgres.connection import Connection, connect, opened, transaction, understood
 from takeback.adapters.postgres.dependents import standing_on
 from takeback.adapters.postgres.guard import Guard
 from takeback.adapters.postgres.install import VERSION, VERSION_SQL, adapt, installed
@@ -40,9 +40,6 @@ from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.storage.protocols import Blobs
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 
 class PostgresAdapter:
@@ -122,7 +119,7 @@ class PostgresAdapter:
         target = TargetSighting(target_of(database, effect.id), standing, {"there": receipt is not None})
         return Sighting(standing, targets=(target,), receipt=receipt or {})
 
-    def _waits(self, connection: "Connection", effect: str) -> bool:
+    def _waits(self, connection: Connection, effect: str) -> bool:
         session = self._held.get(effect)
         if session and session.holds(connection):
             return True
@@ -167,7 +164,7 @@ class PostgresAdapter:
                 op = markers.find(connection, effect.id, lock=True)
                 if op is not None and not op.forgotten:
                     markers.erase_images(connection, op)
-                    run(connection, "update takeback.op set forgotten = true where no = %s", [op.no])
+                    connection.run("update takeback.op set forgotten = true where no = %s", [op.no])
 
     # -- databases
 
@@ -175,7 +172,7 @@ class PostgresAdapter:
         connection, found = self._connected(database)
         return PostgresSession(connection, found, lambda: self._connected(found)[0], self._held)
 
-    def _connected(self, database: Database) -> "tuple[Connection, Database]":
+    def _connected(self, database: Database) -> tuple[Connection, Database]:
         with understood():
             connection = connect(self._keyring.url(database), self._waiting)
             try:
@@ -192,7 +189,7 @@ class PostgresAdapter:
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
             programs.refuse_guest(connection)
-            run(connection, "begin")
+            connection.run("begin")
             op = markers.find(connection, effect.id)
             if op is None or op.forgotten:
                 return ()
@@ -202,7 +199,7 @@ class PostgresAdapter:
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
             programs.is_guest(connection)
-            run(connection, "begin")
+            connection.run("begin")
             op = markers.find(connection, effect.id)
             if op is None:
                 return
@@ -274,7 +271,7 @@ class PostgresAdapter:
         if tables:
             return ()
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
-            found = ask(connection, "select id from takeback.op") if installed(connection) else None
+            found = connection.ask("select id from takeback.op") if installed(connection) else None
         if found is None:  # it is gone already: someone else removed it, or was killed on the way
             return [one for one in effects if resource_of(database_of(one)) == resource_of(database)]
         known = {id for (id,) in found}
@@ -294,11 +291,10 @@ def database_of(effect: Effect) -> Database:
     return database_of(effect.of)
 
 
-def refuse_unprotected(connection: "Connection", database: Database) -> None:
-    standby, read_only, protected, version, keeper = ask(
-        connection,
+def refuse_unprotected(connection: Connection, database: Database) -> None:
+    standby, read_only, protected, version, keeper = connection.ask(
         "select pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', "
-        f"to_regnamespace('{SCHEMA}') is not null, {VERSION_SQL}, {KEEPER}",
+        f"to_regnamespace('{SCHEMA}') is not null, {VERSION_SQL}, {KEEPER}"
     )[0]
     if standby or read_only:
         raise ResourceUnreachable(

@@ -6,14 +6,11 @@ the session ends, however that ends, so triggers that a killed process left are 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.database import SECONDS
-from takeback.adapters.postgres.connection import APPLICATION, Question, ask, ask_all, driver, give_up
+from takeback.adapters.postgres.connection import APPLICATION, Connection, Question, driver
 from takeback.errors import Refused, RowsHeld
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 LONGEST = 100  # milliseconds that we stand in front of others who want the table
 _IN_USE = (1952539244, 1)
@@ -69,7 +66,7 @@ class AttachedTable(NamedTuple):
     name: str
 
 
-def hold(connection: "Connection") -> None:
+def hold(connection: Connection) -> None:
     """Attach what is missing. It stays attached until this session lets go, or ends. `RowsHeld` if others have a table
     for too long; then nothing is held."""
     questions = [
@@ -80,9 +77,9 @@ def hold(connection: "Connection") -> None:
         Question("commit"),
     ]
     try:
-        *_, missing, _ = ask_all(connection, questions)
+        *_, missing, _ = connection.ask_all(questions)
     except BaseException:
-        give_up(connection)
+        connection.give_up()
         raise
     try:
         _attach(connection, [AttachedTable(*row) for row in missing])
@@ -91,7 +88,7 @@ def hold(connection: "Connection") -> None:
         raise
 
 
-def _attach(connection: "Connection", places: Sequence[AttachedTable]) -> None:
+def _attach(connection: Connection, places: Sequence[AttachedTable]) -> None:
     """One table after the other, each in a transaction of its own, so that others wait for at most one of them."""
     began = time.monotonic()
     for place in places:
@@ -104,17 +101,17 @@ def _attach(connection: "Connection", places: Sequence[AttachedTable]) -> None:
             ) from None
 
 
-def made_anew(connection: "Connection", place: AttachedTable) -> None:
+def made_anew(connection: Connection, place: AttachedTable) -> None:
     """By the owner of the table; an older takeback may have made them."""
     patiently(connection, place, _with(connection, "select takeback.make_triggers(%s, %s, true)", place))
 
 
-def _with(connection: "Connection", act: str, place: AttachedTable) -> Callable[[int], Any]:
-    return lambda wait: ask(connection, act, [place.oid, wait])
+def _with(connection: Connection, act: str, place: AttachedTable) -> Callable[[int], Any]:
+    return lambda wait: connection.ask(act, [place.oid, wait])
 
 
 def patiently(
-    connection: "Connection", place: AttachedTable, act: Callable[[int], Any], began: float | None = None
+    connection: Connection, place: AttachedTable, act: Callable[[int], Any], began: float | None = None
 ) -> None:
     """`act` takes the lock of the table and waits for it so many milliseconds. It is tried again and again, with pauses
     in which others get what they want."""
@@ -144,53 +141,52 @@ def _locked(place: AttachedTable, holder: str) -> RowsHeld:
     )
 
 
-def _holder(connection: "Connection", place: AttachedTable) -> str:
-    for number, application, user, state, seconds, prepared in ask(connection, _HOLDERS, [place.oid]):
+def _holder(connection: Connection, place: AttachedTable) -> str:
+    for number, application, user, state, seconds, prepared in connection.ask(_HOLDERS, [place.oid]):
         if number is None:
             return f"the prepared transaction {prepared}"
         return f"{application} of {user or 'the server'} (process {number}, {state} for {seconds:,} s)"
     return "sessions with short transactions, one after the other"
 
 
-def let_go(connection: "Connection") -> None:
+def let_go(connection: Connection) -> None:
     """The last one removes the triggers. If the connection is lost, the server lets go, and the next command removes
     them."""
     with suppress(driver().OperationalError, driver().InterfaceError):
         _let_go(connection)
 
 
-def _let_go(connection: "Connection") -> None:
-    _, found = ask_all(
-        connection, [Question("select pg_advisory_unlock_shared(%s, %s)", _IN_USE), Question(ATTACHED)]
+def _let_go(connection: Connection) -> None:
+    _, found = connection.ask_all(
+        [Question("select pg_advisory_unlock_shared(%s, %s)", _IN_USE), Question(ATTACHED)]
     )
     remove(connection, [AttachedTable(*row) for row in found])
 
 
-def sweep(connection: "Connection") -> None:
+def sweep(connection: Connection) -> None:
     """Remove unused triggers, which a killed process left."""
     remove(connection, left(connection))
 
 
-def sweep_after_program(connection: "Connection") -> None:
+def sweep_after_program(connection: Connection) -> None:
     """The server may need a moment to see that the sessions of the program have ended."""
     deadline = time.monotonic() + _LINGERS
-    while any(not name.startswith(APPLICATION) for _, name, _ in ask(connection, _USERS, _IN_USE)):
+    while any(not name.startswith(APPLICATION) for _, name, _ in connection.ask(_USERS, _IN_USE)):
         if time.monotonic() > deadline:
             return
         time.sleep(_PAUSES[0])
-        ask(connection, "select pg_stat_clear_snapshot()")
+        connection.ask("select pg_stat_clear_snapshot()")
     sweep(connection)
 
 
-def left(connection: "Connection") -> list[AttachedTable]:
+def left(connection: Connection) -> list[AttachedTable]:
     """Tables that have their triggers only for now."""
-    there = ask(connection, "select to_regclass('takeback.captured') is not null")[0][0]
-    return [AttachedTable(*row) for row in ask(connection, ATTACHED)] if there else []
+    there = connection.ask("select to_regclass('takeback.captured') is not null")[0][0]
+    return [AttachedTable(*row) for row in connection.ask(ATTACHED)] if there else []
 
 
-def remove(connection: "Connection", places: Sequence[AttachedTable]) -> None:
+def remove(connection: Connection, places: Sequence[AttachedTable]) -> None:
     """Remove those that no session uses, if others release the tables soon enough."""
-    errors = driver().errors
     deadline = time.monotonic() + _TO_REMOVE
     waiting = list(places)
     for tries in range(_AT_ONCE + len(_PAUSES)):
@@ -200,11 +196,11 @@ def remove(connection: "Connection", places: Sequence[AttachedTable]) -> None:
                 return
             wait = 0 if tries < _AT_ONCE else LONGEST
             try:
-                removed = ask(connection, "select takeback.detach(%s, %s)", [place.oid, wait])[0][0]
-            except errors.LockNotAvailable:
+                removed = connection.ask("select takeback.detach(%s, %s)", [place.oid, wait])[0][0]
+            except driver().errors.LockNotAvailable:
                 busy_ones.append(place)
                 continue
-            except errors.InsufficientPrivilege:
+            except driver().errors.InsufficientPrivilege:
                 continue  # it has another owner since
             if not removed:
                 return  # somebody else works here, and removes them
@@ -214,15 +210,15 @@ def remove(connection: "Connection", places: Sequence[AttachedTable]) -> None:
         time.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
 
 
-def in_use(connection: "Connection") -> bool:
+def in_use(connection: Connection) -> bool:
     """If not in use, no session can begin to use them before this transaction has ended."""
-    alone = ask(connection, "select pg_try_advisory_xact_lock(%s, %s)", _IN_USE)[0][0]
-    return not alone or ask(connection, "select takeback.at_work()")[0][0]
+    alone = connection.ask("select pg_try_advisory_xact_lock(%s, %s)", _IN_USE)[0][0]
+    return not alone or connection.ask("select takeback.at_work()")[0][0]
 
 
-def users(connection: "Connection") -> list[str]:
+def users(connection: Connection) -> list[str]:
     """Who works here now, in words."""
-    found = ask(connection, _USERS, _IN_USE)
+    found = connection.ask(_USERS, _IN_USE)
     sessions = [f"{name or 'a session'} of {user} (process {pid})" for pid, name, user in found]
-    programs = [f"a program of run {run}, since {since}" for run, since in ask(connection, _PROGRAMS)]
+    programs = [f"a program of run {run}, since {since}" for run, since in connection.ask(_PROGRAMS)]
     return sessions + programs

@@ -19,12 +19,14 @@ from takeback.model.words import install_hint
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.patient_connection import PatientConnection as Connection
+else:
+    Connection = Any  # its class is loaded with the driver, when the first one is opened
 
 
 _TIMES = ("date", "timestamp", "timestamptz")
 
 
-def read_all_times(connection: "Connection") -> None:
+def read_all_times(connection: Connection) -> None:
     from psycopg import DataError, adapters
     from psycopg.abc import AdaptContext, Buffer, Loader
     from psycopg.pq import Format
@@ -73,25 +75,25 @@ def driver() -> Any:
     return psycopg
 
 
-def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection":
+def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> Connection:
     """In autocommit mode: every transaction is begun and ended by name. `first` is run at once."""
-    psycopg = driver()
+    driver()  # or the hint how to install it
     from takeback.adapters.postgres.patient_connection import Lookout, PatientConnection
 
-    def another() -> "Connection":
+    def another() -> Connection:
         return PatientConnection.connect(
             _known_scheme(url), autocommit=True, connect_timeout=10, fallback_application_name=APPLICATION
         )
 
     try:
         connection = another()
-    except psycopg.OperationalError as error:
+    except driver().OperationalError as error:
         raise ServerUnreachable(
             f"PostgreSQL did not let us in: {_first_line(error)}",
             hint="Check the address, the password and that the server is running, then try again. The store keeps no "
             "password: give the address as env:NAME, or have it in TAKEBACK_SQL, PGPASSWORD or ~/.pgpass.",
         ) from None
-    except psycopg.ProgrammingError as error:
+    except driver().ProgrammingError as error:
         raise Misuse(
             # What stands in quotes may be a password.
             f"The address is not understood: {_before_quote(error)}.",
@@ -113,7 +115,7 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection"
 
 
 @contextmanager
-def opened(url: str, waiting: Waiting = USUAL) -> "Iterator[Connection]":
+def opened(url: str, waiting: Waiting = USUAL) -> Iterator[Connection]:
     """For our own work: nothing that a role or a database has set gets in the way of comparing."""
     connection = connect(url, waiting, PLAINLY)
     try:
@@ -122,16 +124,12 @@ def opened(url: str, waiting: Waiting = USUAL) -> "Iterator[Connection]":
         connection.close()
 
 
-def ask(
-    connection: "Connection", sql: str, parameters: Sequence[Any] | dict[str, Any] | None = None
-) -> list[tuple[Any, ...]]:
-    cursor = connection.execute(sql.encode(), parameters)
-    return cursor.fetchall() if cursor.description else []  # not for queries without columns
+Parameters = Sequence[Any] | dict[str, Any] | None
 
 
 class Question(NamedTuple):
     sql: str
-    parameters: Sequence[Any] | dict[str, Any] | None = None
+    parameters: Parameters = None
 
 
 class ServerAnswer(NamedTuple):
@@ -139,69 +137,33 @@ class ServerAnswer(NamedTuple):
     number: int  # of rows that were read or written
 
 
-def ask_all(
-    connection: "Connection", questions: Sequence[Question], again: bool = False
-) -> list[list[tuple[Any, ...]]]:
-    return [one.rows for one in answers(connection, questions, again)]
-
-
-def answers(
-    connection: "Connection", questions: Sequence[Question], again: bool = False
-) -> list[ServerAnswer]:
-    """One after the other, in one trip to the server and back. `again`: the same will be asked on this connection once
-    more, so that the server remembers how it finds the answers."""
-    with connection.pipeline():
-        cursors = [
-            connection.execute(sql.encode(), parameters, prepare=again or None)
-            for sql, parameters in questions
-        ]
-    return [
-        ServerAnswer(cursor.fetchall() if cursor.description else [], cursor.rowcount) for cursor in cursors
-    ]
-
-
-def run(connection: "Connection", sql: str, parameters: Sequence[Any] | dict[str, Any] | None = None) -> int:
-    """How many rows it was."""
-    return connection.execute(sql.encode(), parameters).rowcount
-
-
-def patience(connection: "Connection") -> str:
+def patience(connection: Connection) -> str:
     """A statement that sets how long this transaction waits for locks."""
     seconds = connection.lookout.waiting.seconds if connection.lookout else SECONDS
     return f"set local lock_timeout = '{seconds}s'"
 
 
-def wait_no_longer(connection: "Connection") -> None:
-    run(connection, patience(connection))
+def wait_no_longer(connection: Connection) -> None:
+    connection.run(patience(connection))
 
 
 @contextmanager
-def transaction(connection: "Connection", mode: str = "") -> "Iterator[None]":
+def transaction(connection: Connection, mode: str = "") -> Iterator[None]:
     connection.execute(f"begin {mode}".encode())
     try:
         yield
     except BaseException:
-        give_up(connection)
+        connection.give_up()
         raise
     connection.execute(b"commit")
-
-
-def give_up(connection: "Connection") -> None:
-    """Roll back; a connection that is gone has done so."""
-    psycopg = driver()
-    try:
-        connection.execute(b"rollback")
-    except psycopg.Error:
-        connection.close()
 
 
 @contextmanager
 def understood(what: str = "") -> Iterator[None]:
     """Errors of the driver become ours. The caller has rolled back."""
-    psycopg = driver()
     try:
         yield
-    except psycopg.Error as error:
+    except driver().Error as error:
         raise translated(error, what) from None
 
 
@@ -211,7 +173,6 @@ def translated(error: Any, what: str = "") -> TakebackError:
     about = f"{what}: " if what else ""
     if holder := getattr(error, "holder", None):
         return busy(holder, what)
-    psycopg = driver()
     if not state and _TOO_MANY in said:
         return unfit(said, about)
     if state == "3F000" and 'schema "takeback"' in said:
@@ -220,7 +181,7 @@ def translated(error: Any, what: str = "") -> TakebackError:
             hint="Nothing was changed. Earlier changes there cannot be undone any more. `takeback sql protect` "
             "protects later ones.",
         )
-    if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+    if not state and not isinstance(error, (driver().OperationalError, driver().InterfaceError)):
         return unfit(said, about)
     if not state or (state[:2] in ("08", "57") and state != "57014"):
         return ResourceUnreachable(

@@ -1,15 +1,12 @@
 """What stands in the way besides the rows themselves: unique values, and rows that point to others."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from takeback.adapters.postgres import net as nets
-from takeback.adapters.postgres.connection import Question, ask, ask_all, run
+from takeback.adapters.postgres.connection import Connection, Question
 from takeback.adapters.postgres.net import ACTIVE, Net, matches
 from takeback.adapters.postgres.row_report import RowObstacle
 from takeback.adapters.postgres.tables import Foreign, Table, Unique, literal, quoted
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 
 class Ties(NamedTuple):
@@ -19,13 +16,13 @@ class Ties(NamedTuple):
     tables: dict[int, Table]
     nets: dict[int, Net]
 
-    def suit(self, connection: "Connection", net: Net) -> None:
+    def suit(self, connection: Connection, net: Net) -> None:
         """What is asked next is about this one. If all are of one kind, that was said when they were counted."""
         if len({one.joined for one in self.nets.values()}) > 1:
-            run(connection, nets.loops(net).sql)
+            connection.run(nets.loops(net).sql)
 
 
-def plain(connection: "Connection", ties: Ties, presuming: bool) -> Ties | None:
+def plain(connection: Connection, ties: Ties, presuming: bool) -> Ties | None:
     """If nothing can stand in the way: every row is as the effect left it, and none that comes, goes or changes has to
     do with another. `presuming`: that each row is as it was left is found out when it is put back."""
     if any(not net.keyed or not all(one.columns for one in other_uniques(net)) for net in ties.nets.values()):
@@ -38,7 +35,7 @@ def plain(connection: "Connection", ties: Ties, presuming: bool) -> Ties | None:
         comes_freely = not other_uniques(ties.nets[oid]) and not any(key.child == oid for key in ties.foreign)
         goes_freely = not any(key.parent == oid for key in ties.foreign)
         if other or (tally.before and not comes_freely) or (tally.after and not goes_freely):
-            run(connection, "set local enable_nestloop = on")
+            connection.run("set local enable_nestloop = on")
             return None
         found[oid] = ties.nets[oid]._replace(tally=tally)
     return Ties((), ties.tables, found)
@@ -55,7 +52,7 @@ def _tied(ties: Ties, net: Net) -> set[int]:
     }
 
 
-def _counted(connection: "Connection", ties: Ties, presuming: bool) -> dict[int, tuple[int, ...]]:
+def _counted(connection: Connection, ties: Ties, presuming: bool) -> dict[int, tuple[int, ...]]:
     """By table: rows that the effect changed, that were there before it only, and after it only; and what is in the
     way."""
     found: dict[int, tuple[int, ...]] = {}
@@ -76,24 +73,24 @@ def _counted(connection: "Connection", ties: Ties, presuming: bool) -> dict[int,
     return found
 
 
-def _answers(connection: "Connection", ties: Ties, asked: dict[int, Question]) -> dict[int, tuple[int, ...]]:
+def _answers(connection: Connection, ties: Ties, asked: dict[int, Question]) -> dict[int, tuple[int, ...]]:
     """In one trip."""
-    answers = ask_all(connection, [one for oid in asked for one in (nets.loops(ties.nets[oid]), asked[oid])])
+    answers = connection.ask_all([one for oid in asked for one in (nets.loops(ties.nets[oid]), asked[oid])])
     return {oid: rows[0] for oid, rows in zip(asked, answers[1::2], strict=True)}
 
 
-def mark(connection: "Connection", ties: Ties) -> None:
+def mark(connection: Connection, ties: Ties) -> None:
     """Until nothing more is found: a row that stays can be in the way of another."""
     while any(_mark_once(connection, ties)):
         pass
 
 
-def _mark_once(connection: "Connection", ties: Ties) -> list[int]:
+def _mark_once(connection: Connection, ties: Ties) -> list[int]:
     found: list[int] = []
     for net in ties.nets.values():
-        found += [run(connection, sql) for sql in _taken(net)]
+        found += [connection.run(sql) for sql in _taken(net)]
     for foreign in ties.foreign:
-        found += [run(connection, sql) for sql in (*_parentless(ties, foreign), *_depended_on(ties, foreign))]
+        found += [connection.run(sql) for sql in (*_parentless(ties, foreign), *_depended_on(ties, foreign))]
     return found
 
 
@@ -207,7 +204,7 @@ def _own(table: Table, number: int) -> str:
     return "pg_catalog.="
 
 
-def violated(connection: "Connection", ties: Ties) -> list[str]:
+def violated(connection: Connection, ties: Ties) -> list[str]:
     """Foreign keys that do not hold now that everything was put back: asked of the tables, with the rows that a child
     points to locked, so that they stay."""
     found: list[str] = []
@@ -219,16 +216,15 @@ def violated(connection: "Connection", ties: Ties) -> list[str]:
             pointing = " and ".join(f"n.p{number} is not null" for number in foreign.child_columns)
             active = f"n.status in {ACTIVE} and n.pre and {pointing}"
             at = _of_table(foreign, "n.p{}", parent, "t")
-            run(
-                connection,
+            connection.run(
                 f"select 1 from {parent.source} t where exists (select from {net.name} n where {active} and {at}) "
-                f"for key share of t",
+                f"for key share of t"
             )
             lost = (
                 f"select 1 from {net.name} n where {active} "
                 f"and not exists (select from {parent.source} t where {at}) limit 1"
             )
-            if ask(connection, lost):
+            if connection.ask(lost):
                 found.append(foreign.name)
                 continue
         if (net := ties.nets.get(foreign.parent)) is not None:
@@ -243,7 +239,7 @@ def violated(connection: "Connection", ties: Ties) -> list[str]:
                 f"select 1 from {net.name} n join {child.source} c on {points} where n.status in {ACTIVE} and n.post "
                 f"and not exists (select from {parent.source} t where {at}) limit 1"
             )
-            if ask(connection, lost):
+            if connection.ask(lost):
                 found.append(foreign.name)
     return found
 
@@ -261,7 +257,7 @@ _FEW = 3
 _MOST = 100
 
 
-def named(connection: "Connection", ties: Ties, net: Net, found: list[RowObstacle]) -> list[RowObstacle]:
+def named(connection: Connection, ties: Ties, net: Net, found: list[RowObstacle]) -> list[RowObstacle]:
     """The same obstacles; for rows that cannot be removed, with the effect that blocks them."""
     if not net.keyed or not any(one.kind == "child" for one in found):
         return found
@@ -269,7 +265,7 @@ def named(connection: "Connection", ties: Ties, net: Net, found: list[RowObstacl
     for foreign in ties.foreign:
         child = ties.tables.get(foreign.child)
         if foreign.parent == net.table.oid and child is not None:
-            for key, count, some in ask(connection, _pointing(ties, net, foreign, child)):
+            for key, count, some in connection.ask(_pointing(ties, net, foreign, child)):
                 told.setdefault(key, []).append(_in_words(child, count, some))
     return [
         one._replace(detail=f"{one.detail.partition(' (')[0]}: {'; '.join(told[one.key])}")

@@ -1,18 +1,14 @@
 """How many rows a transaction wrote, as the server counts them: was all of it captured, what came of it?"""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.postgres.connection import Question, ask, ask_all
+from takeback.adapters.postgres.connection import Connection, Question
 from takeback.adapters.postgres.install import captures
 from takeback.adapters.postgres.logs import is_wide, log_name, of_op
 from takeback.adapters.postgres.row_report import net_counts
 from takeback.adapters.postgres.tables import SCHEMA, quoted, tables
 from takeback.errors import NoRemedy
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 # Was everything that a transaction wrote captured? The server counts what a transaction writes to each
 # table, whoever
@@ -64,8 +60,8 @@ class Counted(NamedTuple):
     tables: dict[str, dict[str, int]]
 
 
-def written(connection: "Connection") -> dict[int, WrittenTable]:
-    return as_written(ask(connection, *ABOUT_WRITTEN))
+def written(connection: Connection) -> dict[int, WrittenTable]:
+    return as_written(connection.ask(*ABOUT_WRITTEN))
 
 
 ABOUT_WRITTEN = Question(_WRITTEN)
@@ -90,11 +86,11 @@ def since(now: dict[int, WrittenTable], before: dict[int, WrittenTable]) -> list
     return found
 
 
-def counted(connection: "Connection", op: int, before: dict[int, WrittenTable]) -> Counted:
+def counted(connection: Connection, op: int, before: dict[int, WrittenTable]) -> Counted:
     """`NoRemedy` if something was written that no log has. Asked right before the commit; what is deferred to it
     happens first, while it can still be captured and counted."""
     settled = Question("set constraints all immediate")
-    _, settings, rows = ask_all(connection, [settled, Question(_SETTINGS), ABOUT_WRITTEN])
+    _, settings, rows = connection.ask_all([settled, Question(_SETTINGS), ABOUT_WRITTEN])
     told, counts, names = settings[0]
     _refuse_untold(op, told, counts)
     found = since(as_written(rows), before)
@@ -120,7 +116,7 @@ def counted(connection: "Connection", op: int, before: dict[int, WrittenTable]) 
     return Counted(logs, tables)
 
 
-def refuse_schema(connection: "Connection", before: dict[int, WrittenTable]) -> None:
+def refuse_schema(connection: Connection, before: dict[int, WrittenTable]) -> None:
     """Refuse if the schema was changed so far in a way that takeback does not know."""
     found = since(written(connection), before)
     _refuse_schema(connection, [one for one in found if one.schema == "pg_catalog"], _truncated(connection))
@@ -145,8 +141,8 @@ def _refuse_untold(op: int, told: str, counts: str) -> None:
         )
 
 
-def _truncated(connection: "Connection") -> set[int]:
-    return _numbers(ask(connection, "select current_setting('takeback.truncated', true)")[0][0])
+def _truncated(connection: Connection) -> set[int]:
+    return _numbers(connection.ask("select current_setting('takeback.truncated', true)")[0][0])
 
 
 def _numbers(told: str | None) -> set[int]:
@@ -192,16 +188,16 @@ _XIDS = 1 << 32  # then they begin again
 _HARMLESS = ("pg_statistic", "pg_statistic_ext_data")
 
 
-def _refuse_schema(connection: "Connection", catalogs: list[WrittenTable], truncated: set[int]) -> None:
+def _refuse_schema(connection: Connection, catalogs: list[WrittenTable], truncated: set[int]) -> None:
     odd = [one for one in catalogs if one.name not in _HARMLESS]
     if not odd:
         return
     if [one.name for one in odd] == ["pg_class"] and not odd[0].inserted and not odd[0].deleted and truncated:
-        others = ask(connection, _OTHER_RELATIONS, {"truncated": list(truncated)})
+        others = connection.ask(_OTHER_RELATIONS, {"truncated": list(truncated)})
         if not others:
             return
     names = {one.name for one in odd}
-    if names == {"pg_class"} and (others := ask(connection, _UNPROTECTED)):
+    if names == {"pg_class"} and (others := connection.ask(_UNPROTECTED)):
         raise _not_protected([name for (name,) in others])
     what = "large objects" if names <= {"pg_largeobject", "pg_largeobject_metadata"} else "the schema"
     raise NoRemedy(
@@ -227,7 +223,7 @@ def _not_captured(names: list[str]) -> NoRemedy:
     )
 
 
-def _explained(connection: "Connection", op: int, log: int, rows: list[WrittenTable]) -> bool:
+def _explained(connection: Connection, op: int, log: int, rows: list[WrittenTable]) -> bool:
     """More was written than kept. A statement that failed inside a savepoint (or a block with EXCEPTION) wrote rows
     that are gone again, and its triggers never fired. So: are the triggers whole, and is every row that this
     transaction wrote and that is still there in the log?"""
@@ -238,13 +234,12 @@ def _explained(connection: "Connection", op: int, log: int, rows: list[WrittenTa
     for table in tables(connection, sorted({one.root for one in rows})):
         ours = ", ".join(f"r.{quoted(column.name)}" for column in table.columns)
         kept = ", ".join(f"l.c{column.number}" for column in table.columns)
-        lost = ask(
-            connection,
+        lost = connection.ask(
             f"with top as (select pg_current_xact_id()::text::int8 as xid) "
             f"select 1 from top, {table.source} r where age(r.xmin) <= age(pg_current_xact_id()::xid) "
             f"and pg_xact_status((top.xid + (((r.xmin::text::int8 - top.xid) % {_XIDS}) + {_XIDS}) % {_XIDS})"
             f"::text::xid8) = 'in progress' and not exists (select from {log_name(log)} l "
-            f"where {of_op(op, wide)} and l.sign > 0 and row({kept})::text = row({ours})::text) limit 1",
+            f"where {of_op(op, wide)} and l.sign > 0 and row({kept})::text = row({ours})::text) limit 1"
         )
         if lost:
             return False
@@ -252,7 +247,7 @@ def _explained(connection: "Connection", op: int, log: int, rows: list[WrittenTa
 
 
 def _summed(
-    connection: "Connection",
+    connection: Connection,
     op: int,
     names: dict[int, str],
     changed: dict[int | None, list[WrittenTable]],
@@ -276,11 +271,10 @@ def _summed(
     return found
 
 
-def _signs(connection: "Connection", op: int, log: int) -> tuple[Any, Any]:
-    return ask(
-        connection,
+def _signs(connection: Connection, op: int, log: int) -> tuple[Any, Any]:
+    return connection.ask(
         f"select count(*) filter (where sign > 0), count(*) filter (where sign < 0) from {log_name(log)} "
-        f"where {of_op(op, is_wide(connection, op))}",
+        f"where {of_op(op, is_wide(connection, op))}"
     )[0]
 
 
@@ -295,7 +289,7 @@ class Netting:
     def __init__(self) -> None:
         self._keyless: dict[int, bool] = {}  # by log
 
-    def netted(self, connection: "Connection", op: int, found: Counted, statements: int) -> Counted:
+    def netted(self, connection: Connection, op: int, found: Counted, statements: int) -> Counted:
         """The net counts. The counts of the server are right if one statement wrote to rows with a key."""
         if statements > 1:
             wanted: Collection[int] = found.logs
@@ -316,16 +310,16 @@ class Netting:
         self._keyless.clear()
 
 
-def _keyless(connection: "Connection", logs: Collection[int]) -> dict[int, bool]:
+def _keyless(connection: Connection, logs: Collection[int]) -> dict[int, bool]:
     if not logs:
         return {}
-    known = ask(connection, "select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
+    known = connection.ask("select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
     by_oid: dict[int, int] = dict(known)
     return {by_oid[table.oid]: table.key is None for table in tables(connection, list(by_oid))}
 
 
 class WrittenTally:
-    def __init__(self, connection: "Connection", before: dict[int, WrittenTable]) -> None:
+    def __init__(self, connection: Connection, before: dict[int, WrittenTable]) -> None:
         self._connection = connection
         # The server counts for a session, and forgets it at most once a second.
         self.before = before

@@ -1,9 +1,7 @@
 """Later effects that stand on one, and the other past they get when it is taken back without them."""
 
-from typing import TYPE_CHECKING
-
 from takeback.adapters.postgres import markers
-from takeback.adapters.postgres.connection import ask, run, wait_no_longer
+from takeback.adapters.postgres.connection import Connection, wait_no_longer
 from takeback.adapters.postgres.ddl.definitions import steps_of, where_it_is_now
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.markers import PostgresOp
@@ -13,10 +11,6 @@ from takeback.adapters.postgres.tables import quoted
 from takeback.adapters.postgres.unwind import Look, unwind
 from takeback.model.plan import OnConflict
 
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
-
 # Give a later effect another past, when what its rows came from is taken back without them.
 #
 # A row went from A to B by one effect and from B to C by a later one. If the first is undone and this row
@@ -24,16 +18,16 @@ if TYPE_CHECKING:
 # later one must not bring B back when it is undone in its turn: what it found is now A.
 
 
-def rebase(connection: "Connection", seen: Look) -> bool:
+def rebase(connection: Connection, seen: Look) -> bool:
     """True if there was such an effect."""
     # No log has an index of keys: looking up each row for itself would read all of it for each.
-    run(connection, "set local enable_nestloop = off")
+    connection.run("set local enable_nestloop = off")
     given = [_rebase(connection, one) for one in seen.ties.nets.values() if one.keyed]
-    run(connection, "set local enable_nestloop = on")
+    connection.run("set local enable_nestloop = on")
     return any(given)
 
 
-def _rebase(connection: "Connection", net: Net) -> bool:
+def _rebase(connection: Connection, net: Net) -> bool:
     """Only the first effect that came after and made a difference, and only if it found what this one left."""
     assert net.table.key
     log = log_name(net.log)
@@ -41,8 +35,7 @@ def _rebase(connection: "Connection", net: Net) -> bool:
     kinds = ", ".join(f"'{one}'" for one in OVERWRITABLE)
     numbers = [one.number for one in net.table.columns]
     by_key = ", ".join(key_of(net).format(number) for number in net.table.key.columns)
-    run(
-        connection,
+    connection.run(
         f"create temp table takeback_rebase on commit drop as "
         f"select distinct on ({by_key}) n.ctid as place, l.op, l.step from {net.name} n "
         f"join {log} l on {_keys(net, 'l.c')} "
@@ -51,25 +44,23 @@ def _rebase(connection: "Connection", net: Net) -> bool:
         f"join takeback.op o on o.no = l.op "
         f"where n.status in ({kinds}) and l.op <> {net.op} and l.step > x.step and o.undone_by is null "
         f"and {_differs(net, log)} "
-        f"order by {by_key}, l.step",
+        f"order by {by_key}, l.step"
     )
     found = same(net.table.columns, "l.c", "n.q")
-    rows = run(
-        connection,
+    rows = connection.run(
         f"with gone as (delete from {log} l using pg_temp.takeback_rebase r join {net.name} n on n.ctid = r.place "
         f"where l.op = r.op and l.step = r.step and l.sign < 0 and n.post and {_keys(net, 'l.c')} and {found} "
         f"returning r.place), "
         f"come as (insert into {log} (op, step, sign, {', '.join(f'c{one}' for one in numbers)}) "
         f"select r.op, r.step, -1, {', '.join(f'n.p{one}' for one in numbers)} from pg_temp.takeback_rebase r "
         f"join {net.name} n on n.ctid = r.place where n.pre and (not n.post or r.place in (select place from gone)) "
-        f"returning 1) select from gone union all select from come",
+        f"returning 1) select from gone union all select from come"
     )
-    run(
-        connection,
+    connection.run(
         f"update takeback.op o set images = o.images || jsonb_build_object('{net.log}', "
-        f"takeback.numbers(o.no, {net.log})) where o.no in (select op from pg_temp.takeback_rebase)",
+        f"takeback.numbers(o.no, {net.log})) where o.no in (select op from pg_temp.takeback_rebase)"
     )
-    run(connection, "drop table pg_temp.takeback_rebase")
+    connection.run("drop table pg_temp.takeback_rebase")
     return rows > 0
 
 
@@ -95,13 +86,13 @@ def _keys(net: Net, prefix: str) -> str:
 # a table so that its undo is not possible before theirs.
 
 
-def standing_on(connection: "Connection", seen: Look) -> list[str]:
+def standing_on(connection: Connection, seen: Look) -> list[str]:
     """Newest first. One that was taken back, and what took it back, cancel out."""
     last: dict[int, int] = {}
     for net in seen.ties.nets.values():
         _add(last, later_writers(connection, net))
     for sql in _pointing(connection, seen):
-        _add(last, dict(ask(connection, sql)))
+        _add(last, dict(connection.ask(sql)))
     if seen.op.has_schema:
         _add(last, _later_on_its_tables(connection, seen.op))
     elif seen.odd:
@@ -112,8 +103,7 @@ def standing_on(connection: "Connection", seen: Look) -> list[str]:
     last.pop(seen.op.no, None)
     if not last:
         return []
-    rows = ask(
-        connection,
+    rows = connection.ask(
         "select o.no, o.id from takeback.op o where o.no = any (%s) and o.undone_by is null "
         "and not exists (select from takeback.op u where u.undone_by = o.id)",
         [list(last)],
@@ -126,22 +116,20 @@ def _add(last: dict[int, int], found: dict[int, int]) -> None:
         last[op] = max(step, last.get(op, 0))
 
 
-def _later_on_its_tables(connection: "Connection", op: PostgresOp) -> dict[int, int]:
+def _later_on_its_tables(connection: Connection, op: PostgresOp) -> dict[int, int]:
     """Later effects on tables that it made, changed or dropped, if it cannot be taken back as they are now."""
-    run(connection, "rollback")
-    run(connection, "begin")
+    connection.run("rollback")
+    connection.run("begin")
     wait_no_longer(connection)
     in_the_way = unwind(connection, op, op.no, OnConflict.REFUSE, lock=False).obstacles
-    run(connection, "rollback")
-    run(connection, "begin")
+    connection.run("rollback")
+    connection.run("begin")
     if not in_the_way:
         return {}
     tables = _tables_of(connection, op)
     logs = [no for no, relation in _logs(connection) if relation in tables]
-    wrote = ask(
-        connection,
-        "select no, logs from takeback.op where no > %s and undone_by is null and not forgotten",
-        [op.no],
+    wrote = connection.ask(
+        "select no, logs from takeback.op where no > %s and undone_by is null and not forgotten", [op.no]
     )
     found = {
         no: 0
@@ -152,31 +140,27 @@ def _later_on_its_tables(connection: "Connection", op: PostgresOp) -> dict[int, 
 
 
 def _later_on_the_same_rows(
-    connection: "Connection", op: PostgresOp, log: int, relation: int
+    connection: Connection, op: PostgresOp, log: int, relation: int
 ) -> dict[int, int]:
     """By what was logged: of a table that was dropped or altered, and still has its key."""
-    found = ask(
-        connection,
-        "select conkey::int[] from pg_constraint where conrelid = %s and contype = 'p'",
-        [relation],
+    found = connection.ask(
+        "select conkey::int[] from pg_constraint where conrelid = %s and contype = 'p'", [relation]
     )
     if not found:
         return {}
     same = " and ".join(f"l.c{number} = m.c{number}" for number in found[0][0])
     name = log_name(log)
     return dict(
-        ask(
-            connection,
+        connection.ask(
             f"select l.op, max(l.step) from {name} l join {name} m on {same} and l.step > m.step "
-            f"where m.op = {op.source} and l.op <> {op.source} and l.op > {op.no} group by 1",
+            f"where m.op = {op.source} and l.op <> {op.source} and l.op > {op.no} group by 1"
         )
     )
 
 
-def _later_changes_of(connection: "Connection", op: PostgresOp, tables: set[int | str]) -> dict[int, int]:
+def _later_changes_of(connection: Connection, op: PostgresOp, tables: set[int | str]) -> dict[int, int]:
     """Later effects that made, changed or dropped one of these tables."""
-    later = ask(
-        connection,
+    later = connection.ask(
         "select o.id from takeback.op o where o.no > %s and o.undone_by is null and not o.forgotten and "
         "(o.moves is not null or exists (select from takeback.ddl d where d.op = o.no))",
         [op.no],
@@ -185,13 +169,13 @@ def _later_changes_of(connection: "Connection", op: PostgresOp, tables: set[int 
     return {one.no: 0 for one in found if tables & _changed_by(connection, one)}
 
 
-def _tables_of(connection: "Connection", op: PostgresOp) -> set[int | str]:
+def _tables_of(connection: Connection, op: PostgresOp) -> set[int | str]:
     """Those whose rows it changed, and those that it made, changed or dropped: their numbers, of the latter their names
     too."""
     return {relation for no, relation in _logs(connection) if no in op.logs} | _changed_by(connection, op)
 
 
-def _changed_by(connection: "Connection", op: PostgresOp) -> set[int | str]:
+def _changed_by(connection: Connection, op: PostgresOp) -> set[int | str]:
     moved = {one for move in op.moves for one in (move.oid, *move.parts, move.shown)}
     things = [
         thing
@@ -203,17 +187,15 @@ def _changed_by(connection: "Connection", op: PostgresOp) -> set[int | str]:
     return (moved | tables | {thing.of for thing in things}) - {0}
 
 
-def _logs(connection: "Connection") -> list[tuple[int, int]]:
-    return [(no, relation) for no, relation in ask(connection, "select no, relation::int8 from takeback.log")]
+def _logs(connection: Connection) -> list[tuple[int, int]]:
+    return [(no, relation) for no, relation in connection.ask("select no, relation::int8 from takeback.log")]
 
 
-def _pointing(connection: "Connection", seen: Look) -> list[str]:
+def _pointing(connection: Connection, seen: Look) -> list[str]:
     """The effects that wrote rows which point to a row that cannot be removed."""
     logs = dict(
-        ask(
-            connection,
-            "select relation::int8, no from takeback.log where relation = any (%s)",
-            [list(seen.ties.tables)],
+        connection.ask(
+            "select relation::int8, no from takeback.log where relation = any (%s)", [list(seen.ties.tables)]
         )
     )
     found: list[str] = []

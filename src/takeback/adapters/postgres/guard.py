@@ -6,15 +6,11 @@ without waiting for us. If the program waits, its statement is ended; if it is s
 back. Should the guard die, what was lost is still told when the program has ended (`losing`, `witness`)."""
 
 import threading
-from typing import TYPE_CHECKING
 
 from takeback.adapters.database import SECONDS, Tell, Waiting
-from takeback.adapters.postgres.connection import PLAINLY, ask, connect, driver, run
+from takeback.adapters.postgres.connection import PLAINLY, Connection, connect, driver
 from takeback.adapters.postgres.install import hold
 from takeback.adapters.postgres.statements import first_words, split
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 NAME = "takeback guard"
 _LOOKS_AFTER = 0.05
@@ -92,14 +88,14 @@ class Guard:
         try:
             self._connection.execute(PLAINLY.encode())
             self._connection.execute((_ALIVE % (f"{SECONDS}s", NAME)).encode())
-            self._role, self._since = ask(self._connection, "select session_user, clock_timestamp()")[0]
-            own = ask(self._connection, _OWN) if tables else []
-            self._kinds: dict[int, str] = dict([*own, *ask(self._connection, _CATALOGS)])
+            self._role, self._since = self._connection.ask("select session_user, clock_timestamp()")[0]
+            own = self._connection.ask(_OWN) if tables else []
+            self._kinds: dict[int, str] = dict([*own, *self._connection.ask(_CATALOGS)])
             self._away = set(self._kinds)  # those that we do not hold
-            run(self._connection, "begin")
+            self._connection.run("begin")
             self._hold(list(self._away))
             self._away.clear()
-            run(self._connection, _AT_ONCE)
+            self._connection.run(_AT_ONCE)
         except BaseException:
             self._connection.close()
             raise
@@ -113,41 +109,40 @@ class Guard:
 
     def _hold(self, oids: list[int]) -> None:
         """A table that was dropped in between cannot be held."""
-        names = ask(self._connection, _NAMES, [oids])
+        names = self._connection.ask(_NAMES, [oids])
         for kind, mode in ((_TABLE, "access share"), (_CATALOG, "share")):
             if tables := ", ".join(f"only {name}" for oid, name in names if self._kinds[oid] == kind):
-                run(self._connection, f"lock table {tables} in {mode} mode")
+                self._connection.run(f"lock table {tables} in {mode} mode")
         for oid, name in names:
             if self._kinds[oid] == _SEQUENCE:
-                run(self._connection, f"select from {name} limit 0")
+                self._connection.run(f"select from {name} limit 0")
 
     def _watch(self) -> None:
-        psycopg = driver()
         looks = 0
         try:
             while not self._end.wait(_LOOKS_AFTER):
                 looks += 1
                 try:
-                    if not ask(self._connection, _GOES_ON, [self._effect]):
+                    if not self._connection.ask(_GOES_ON, [self._effect]):
                         return
                     self._look()
                     if self._away and looks % _COMES_BACK == 0:
                         self._come_back()
-                except psycopg.Error:
+                except driver().Error:
                     if self._connection.closed:
                         return
                     self._stand_aside()
-        except psycopg.Error:
+        except driver().Error:
             return  # the connection is gone
         finally:
             self._connection.close()
 
     def _look(self) -> None:
-        ask(self._connection, "select pg_stat_clear_snapshot()")
+        self._connection.ask("select pg_stat_clear_snapshot()")
         held = [oid for oid in self._kinds if oid not in self._away]
-        for pid, oid, query, is_program in ask(self._connection, _WAITING, [self._name, self._since, held]):
+        for pid, oid, query, is_program in self._connection.ask(_WAITING, [self._name, self._since, held]):
             if is_program and (self._kinds[oid] == _CATALOG or not _harmless(query)):
-                ask(self._connection, "select pg_cancel_backend(%s)", [pid])
+                self._connection.ask("select pg_cancel_backend(%s)", [pid])
                 self._say(oid)
             else:
                 self._stand_aside()
@@ -157,7 +152,7 @@ class Guard:
         if oid in self._told:
             return
         self._told.add(oid)
-        for _, name in ask(self._connection, _NAMES, [[oid]]):
+        for _, name in self._connection.ask(_NAMES, [[oid]]):
             if self._kinds[oid] == _CATALOG:
                 what = _SAYS[name.removeprefix("pg_catalog.")]
                 self._tell(
@@ -173,23 +168,22 @@ class Guard:
 
     def _stand_aside(self) -> None:
         """Release the tables that others wait for; hold the rest again at once, and those when they are free."""
-        run(self._connection, "rollback")
-        run(self._connection, "begin")
-        run(self._connection, _AT_ONCE)
+        self._connection.run("rollback")
+        self._connection.run("begin")
+        self._connection.run(_AT_ONCE)
         self._away = set(self._kinds)
         self._come_back()
 
     def _come_back(self) -> None:
-        psycopg = driver()
         for oid in sorted(self._away):
-            run(self._connection, "savepoint back")
+            self._connection.run("savepoint back")
             try:
                 self._hold([oid])
-            except psycopg.Error:
-                run(self._connection, "rollback to savepoint back")
+            except driver().Error:
+                self._connection.run("rollback to savepoint back")
             else:
                 self._away.discard(oid)
-            run(self._connection, "release savepoint back")
+            self._connection.run("release savepoint back")
 
 
 _OUTSIDE = "Do it yourself, outside takeback."

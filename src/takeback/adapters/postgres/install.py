@@ -4,17 +4,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from takeback.adapters.postgres import attachment, logs
-from takeback.adapters.postgres.connection import ask, run, transaction, wait_no_longer
+from takeback.adapters.postgres.connection import Connection, transaction, wait_no_longer
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.tables import SCHEMA, PostgresColumn, Table, tables
 from takeback.errors import Refused
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 ONE_AT_A_TIME = 0x7A6B6261636B
 
@@ -44,8 +40,8 @@ from (
 """
 
 
-def captures(connection: "Connection") -> dict[int, Capture]:
-    return {oid: Capture(*rest) for oid, *rest in ask(connection, _CAPTURED)}
+def captures(connection: Connection) -> dict[int, Capture]:
+    return {oid: Capture(*rest) for oid, *rest in connection.ask(_CAPTURED)}
 
 
 def up_to_date(table: Table, capture: Capture | None) -> bool:
@@ -57,7 +53,7 @@ def up_to_date(table: Table, capture: Capture | None) -> bool:
     )
 
 
-def install(connection: "Connection", table: Table, root: Table) -> None:
+def install(connection: Connection, table: Table, root: Table) -> None:
     """All but the triggers themselves."""
     if table.kind == "f":
         run_all(connection, logs.guard(table))
@@ -67,26 +63,24 @@ def install(connection: "Connection", table: Table, root: Table) -> None:
     if up_to_date(table, capture):
         return
     run_all(connection, logs.functions(log, table, root))
-    run(
-        connection,
+    connection.run(
         "insert into takeback.captured values (%s, %s, %s, %s) on conflict (relation) do update "
         "set log = excluded.log, shape = excluded.shape, by_row = excluded.by_row",
         [table.oid, log, json.dumps(table.shape), table.by_row],
     )
 
 
-def _log_of(connection: "Connection", root: Table) -> int:
+def _log_of(connection: Connection, root: Table) -> int:
     """The log for a table and all its partitions, with a place for every column."""
-    known = ask(connection, "select no, shape from takeback.log where relation = %s", [root.oid])
+    known = connection.ask("select no, shape from takeback.log where relation = %s", [root.oid])
     shape = json.dumps(root.shape)
     if not known:
-        log, since = ask(
-            connection,
+        log, since = connection.ask(
             "insert into takeback.log (relation, name, shape, always) select %s, %s, %s, "
             "coalesce(bool_and(always), false) from takeback.log returning no, since",
             [root.oid, root.shown, shape],
         )[0]
-        run(connection, "insert into takeback.form values (%s, %s, %s)", [log, since, shape])
+        connection.run("insert into takeback.form values (%s, %s, %s)", [log, since, shape])
         run_all(connection, logs.log_table(log, root))
         _give_to_owner(connection, log)
         return log
@@ -94,59 +88,54 @@ def _log_of(connection: "Connection", root: Table) -> int:
     if _kinds(before) != _kinds(root.shape):
         _reshape(connection, log, before, root)
     elif before != root.shape:  # renamed
-        run(
-            connection,
-            "update takeback.log set shape = %s, name = %s where no = %s",
-            [shape, root.shown, log],
+        connection.run(
+            "update takeback.log set shape = %s, name = %s where no = %s", [shape, root.shown, log]
         )
     return log
 
 
-def _give_to_owner(connection: "Connection", log: int) -> None:
+def _give_to_owner(connection: Connection, log: int) -> None:
     """Any role may have protected the table; functions of the schema's owner read the log, and no policy blocks
     them."""
     asked = "select nspowner::regrole::text, quote_ident(current_user) from pg_namespace where nspname = %s"
-    owner, we = ask(connection, asked, [SCHEMA])[0]
+    owner, we = connection.ask(asked, [SCHEMA])[0]
     if owner != we:
-        run(connection, f"alter table {log_name(log)} owner to {owner}")
+        connection.run(f"alter table {log_name(log)} owner to {owner}")
 
 
-def _reshape(connection: "Connection", log: int, before: list[list[int | str]], root: Table) -> None:
+def _reshape(connection: Connection, log: int, before: list[list[int | str]], root: Table) -> None:
     """New columns get a place. One that changed its type leaves its place to what was kept until now, and takes up the
     one that it had when it was of this type before."""
     places = {
         row[0]
-        for row in ask(
-            connection,
+        for row in connection.ask(
             "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped",
             [log_name(log)],
         )
     }
     kinds = {one[0]: one[:4] for one in before}
     new: list[PostgresColumn] = []
-    since = ask(connection, "select nextval('takeback.step')")[0][0]
+    since = connection.ask("select nextval('takeback.step')")[0][0]
     for column in root.columns:
         place, kind = f"c{column.number}", list(column.shape[:4])
         if column.number in kinds and kinds[column.number] == kind:
             continue
         if column.number in kinds:
-            run(
-                connection,
-                f"alter table {log_name(log)} rename column {place} to {_parked(kinds[column.number])}",
+            connection.run(
+                f"alter table {log_name(log)} rename column {place} to {_parked(kinds[column.number])}"
             )
             places.discard(place)
         if (parked := _parked(kind)) in places:
-            run(connection, f"alter table {log_name(log)} rename column {parked} to {place}")
+            connection.run(f"alter table {log_name(log)} rename column {parked} to {place}")
         elif place not in places:
             new.append(column)
     run_all(connection, logs.wider_log(log, new))
     shape = json.dumps(root.shape)
-    run(
-        connection,
+    connection.run(
         "update takeback.log set shape = %s, name = %s, since = %s where no = %s",
         [shape, root.shown, since, log],
     )
-    run(connection, "insert into takeback.form values (%s, %s, %s)", [log, since, shape])
+    connection.run("insert into takeback.form values (%s, %s, %s)", [log, since, shape])
 
 
 def _parked(kind: Sequence[int | str]) -> str:
@@ -158,7 +147,7 @@ def _kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
     return [one[:4] for one in shape]
 
 
-def adapt(connection: "Connection") -> None:
+def adapt(connection: Connection) -> None:
     """Adapt to columns added or dropped since the triggers were installed. New tables are left to `protect`."""
     known = captures(connection)
     stale = [
@@ -170,52 +159,49 @@ def adapt(connection: "Connection") -> None:
     for table in stale:
         if table.owned:
             with transaction(connection):
-                run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
+                connection.run("select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
                 install(connection, table, roots[table.root])
 
 
-def run_all(connection: "Connection", statements: Iterable[str]) -> None:
+def run_all(connection: Connection, statements: Iterable[str]) -> None:
     for statement in statements:
-        run(connection, statement)
+        connection.run(statement)
 
 
-def follow(connection: "Connection", old: int, new: int) -> None:
+def follow(connection: Connection, old: int, new: int) -> None:
     """A table; its columns have the numbers that they had."""
-    run(connection, "update takeback.log set relation = %s where relation = %s", [new, old])
-    run(connection, "delete from takeback.captured where relation = %s", [old])
+    connection.run("update takeback.log set relation = %s where relation = %s", [new, old])
+    connection.run("delete from takeback.captured where relation = %s", [old])
     for statement in logs.drop_functions(old):
-        run(connection, statement)
+        connection.run(statement)
 
 
-def renumber(connection: "Connection", relation: int, old: int, new: int) -> None:
+def renumber(connection: Connection, relation: int, old: int, new: int) -> None:
     """A column, of a table and all its partitions; they share one log."""
-    rows = ask(connection, "select no from takeback.log where relation = %s", [relation])
+    rows = connection.ask("select no from takeback.log where relation = %s", [relation])
     for (log,) in rows:
         name = log_name(log)
-        here = ask(
-            connection,
+        here = connection.ask(
             "select attname from pg_attribute where attrelid = %s::regclass and not attisdropped and attname ~ %s",
             [name, f"^c{old}(_|$)"],
         )
         for (place,) in here:
-            run(
-                connection,
-                f"alter table {name} rename column {place} to c{new}{place.removeprefix(f'c{old}')}",
+            connection.run(
+                f"alter table {name} rename column {place} to c{new}{place.removeprefix(f'c{old}')}"
             )
-        for since, shape in ask(connection, "select since, shape from takeback.form where log = %s", [log]):
+        for since, shape in connection.ask("select since, shape from takeback.form where log = %s", [log]):
             moved = sorted([new, *one[1:]] if one[0] == old else one for one in shape)
-            run(
-                connection,
+            connection.run(
                 "update takeback.form set shape = %s where log = %s and since = %s",
                 [json.dumps(moved), log, since],
             )
 
 
-def capture_again(connection: "Connection", oids: Iterable[int], new: bool) -> None:
+def capture_again(connection: Connection, oids: Iterable[int], new: bool) -> None:
     """After a change of the schema: what is written from now on is captured as the tables are now. `new`: those too
     that were not captured so far. Somebody works here, so the triggers are attached."""
     known = captures(connection)
-    logs = {row[0] for row in ask(connection, "select relation::int8 from takeback.log")}
+    logs = {row[0] for row in connection.ask("select relation::int8 from takeback.log")}
     found = [
         one
         for one in tables(connection, sorted(oids))
@@ -227,7 +213,7 @@ def capture_again(connection: "Connection", oids: Iterable[int], new: bool) -> N
             install(connection, one, roots[one.root])
             before = known.get(one.oid)
             if one.kind != "f" and not (before and before.attached and before.by_row == one.by_row):
-                run(connection, "select takeback.make_triggers(%s, null)", [one.oid])
+                connection.run("select takeback.make_triggers(%s, null)", [one.oid])
 
 
 _EVENT_TRIGGERS = {
@@ -244,8 +230,8 @@ VERSION_SQL = (
 )
 
 
-def installed(connection: "Connection") -> bool:
-    return ask(connection, "select to_regnamespace(%s) is not null", [SCHEMA])[0][0]
+def installed(connection: Connection) -> bool:
+    return connection.ask("select to_regnamespace(%s) is not null", [SCHEMA])[0][0]
 
 
 def _texts() -> Iterator[str]:
@@ -257,35 +243,34 @@ def _texts() -> Iterator[str]:
 _VERSION = f"create function {SCHEMA}.version() returns int language sql immutable as 'select {VERSION}'"
 
 
-def outdated(connection: "Connection") -> bool:
+def outdated(connection: Connection) -> bool:
     """Was it protected by an older takeback?"""
-    return (ask(connection, f"select {VERSION_SQL}")[0][0] or 1) < VERSION
+    return (connection.ask(f"select {VERSION_SQL}")[0][0] or 1) < VERSION
 
 
-def bring_up_to_date(connection: "Connection") -> None:
+def bring_up_to_date(connection: Connection) -> None:
     """Functions of now, and columns that are missing; what was kept so far stays. Triggers of the first version had
     another condition. The version comes last: until then all of it is done again."""
     from takeback.adapters.postgres.statements import first_words, split
 
-    if not ask(connection, "select takeback.keeper()")[0][0]:
+    if not connection.ask("select takeback.keeper()")[0][0]:
         raise Refused(
             "An older takeback protected this database for another role, which must bring it up to date.",
             hint="Run `takeback sql protect` as that role, or as a superuser.",
         )
-    first = ask(connection, f"select {VERSION_SQL}")[0][0] is None
+    first = connection.ask(f"select {VERSION_SQL}")[0][0] is None
     with transaction(connection):
         wait_no_longer(connection)
-        run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
+        connection.run("select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
         for statement in (one for text in _texts() for one in split(text)):
             words = first_words(statement)
             if words[:2] == ["CREATE", "FUNCTION"]:
-                run(connection, _replacing(statement))
+                connection.run(_replacing(statement))
             elif "if not exists" in statement and words[:2] in (["ALTER", "TABLE"], ["CREATE", "INDEX"]):
-                run(connection, statement)
+                connection.run(statement)
         _create_event_triggers(connection)
-        run(
-            connection,
-            f"update takeback.log set always = true where relation in (select oid from ({OUT_OF_REACH}) o)",
+        connection.run(
+            f"update takeback.log set always = true where relation in (select oid from ({OUT_OF_REACH}) o)"
         )
         known = captures(connection)
         owned = [one for one in tables(connection, list(known)) if one.owned]
@@ -294,7 +279,7 @@ def bring_up_to_date(connection: "Connection") -> None:
             run_all(connection, logs.functions(known[table.oid].log, table, root))
     for table in owned if first else ():
         attachment.made_anew(connection, attachment.AttachedTable(table.oid, table.shown))
-    run(connection, _replacing(_VERSION))
+    connection.run(_replacing(_VERSION))
 
 
 def _replacing(statement: str) -> str:
@@ -306,28 +291,28 @@ def _bare(statement: str) -> str:
     return re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)
 
 
-def _create_event_triggers(connection: "Connection") -> None:
-    if not ask(connection, "select rolsuper from pg_roles where rolname = current_user")[0][0]:
+def _create_event_triggers(connection: Connection) -> None:
+    if not connection.ask("select rolsuper from pg_roles where rolname = current_user")[0][0]:
         return
-    there = {row[0] for row in ask(connection, "select evtname from pg_event_trigger")}
+    there = {row[0] for row in connection.ask("select evtname from pg_event_trigger")}
     for name, (event, what) in _EVENT_TRIGGERS.items():
         if name not in there:
-            run(connection, f"create event trigger {name} on {event} execute function {SCHEMA}.{what}()")
-            run(connection, f"alter event trigger {name} enable always")
+            connection.run(f"create event trigger {name} on {event} execute function {SCHEMA}.{what}()")
+            connection.run(f"alter event trigger {name} enable always")
 
 
-def create_schema(connection: "Connection") -> None:
-    may = ask(connection, "select has_database_privilege(current_database(), 'create')")[0][0]
+def create_schema(connection: Connection) -> None:
+    may = connection.ask("select has_database_privilege(current_database(), 'create')")[0][0]
     if not may:
         raise Refused(
             "This role may not create the schema `takeback`.",
             hint="Let the owner of the database run `takeback sql protect`, or grant CREATE on the database.",
         )
     with transaction(connection):
-        run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
+        connection.run("select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
         if not installed(connection):
             for text in (*_texts(), _VERSION):
-                run(connection, text)
+                connection.run(text)
             _create_event_triggers(connection)
 
 
@@ -339,12 +324,12 @@ where n.nspname = 'takeback' and c.relkind in ('r', 'p') and c.relpersistence <>
 """
 
 
-def out_of_reach(connection: "Connection") -> dict[int, str]:
+def out_of_reach(connection: Connection) -> dict[int, str]:
     """Tables whose triggers must stay, and the role that may not attach them when a run begins."""
-    return dict(ask(connection, OUT_OF_REACH))
+    return dict(connection.ask(OUT_OF_REACH))
 
 
-def hold(connection: "Connection") -> None:
+def hold(connection: Connection) -> None:
     """Before the first change on this connection: the schema is that of now, and the triggers are attached."""
     if outdated(connection):
         bring_up_to_date(connection)

@@ -1,14 +1,10 @@
 """The log of a table: the SQL that makes it and fills it, and how the images of one effect are found there."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.postgres.connection import ask
+from takeback.adapters.postgres.connection import Connection
 from takeback.adapters.postgres.tables import SCHEMA, PostgresColumn, Table, literal, quoted
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 # Where the images of rows are, and how those of one effect are found there.
 #
@@ -25,9 +21,9 @@ def log_name(log: int) -> str:
     return f"{SCHEMA}.log_{log}"
 
 
-def is_wide(connection: "Connection", op: int) -> bool:
+def is_wide(connection: Connection, op: int) -> bool:
     """Has one of its statements changed many rows?"""
-    return bool(ask(connection, "select 1 from takeback.wide where op = %s limit 1", [op]))
+    return bool(connection.ask("select 1 from takeback.wide where op = %s limit 1", [op]))
 
 
 def of_op(op: int, wide: bool) -> str:
@@ -63,7 +59,7 @@ class KeptImages(NamedTuple):
     plus_reach: LogReach | None
 
 
-def kept(connection: "Connection", logs: Sequence[int], images: str, wide: bool) -> list[KeptImages]:
+def kept(connection: Connection, logs: Sequence[int], images: str, wide: bool) -> list[KeptImages]:
     """In those of the logs that have any; `images` is the condition for them, `wide` if they may be many."""
     if not logs:
         return []
@@ -78,12 +74,11 @@ def kept(connection: "Connection", logs: Sequence[int], images: str, wide: bool)
         f"from {log_name(log)} where {images}"
         for log in logs
     )
-    rows = ask(
-        connection,
+    rows = connection.ask(
         "select l.no, l.relation::int8, l.name, l.shape, coalesce((select f.shape from takeback.form f "
         "where f.log = l.no and f.since <= k.first order by f.since desc limit 1), '[]'), "
         f"k.first, k.last, k.minus, k.plus, k.places from ({each}) k join takeback.log l on l.no = k.log "
-        "where k.first is not null order by l.no",
+        "where k.first is not null order by l.no"
     )
     return [KeptImages(*row[:-1], *_reaches(row[-1])) for row in rows]
 

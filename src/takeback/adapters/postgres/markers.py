@@ -1,17 +1,14 @@
 """The markers in the database: which effects happened, which were taken back, whose images are gone."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.postgres.connection import Question, ask, run
+from takeback.adapters.postgres.connection import Connection, Question
 from takeback.adapters.postgres.ddl import definitions, dropped_tables
 from takeback.adapters.postgres.ddl.dropped_tables import TableMove
 from takeback.adapters.postgres.logs import is_wide, log_name, of_op
 from takeback.errors import Corrupt
 from takeback.model.ids import short
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 
 class PostgresOp(NamedTuple):
@@ -47,8 +44,8 @@ _COLUMNS = (
 )
 
 
-def find(connection: "Connection", effect: str, lock: bool = False) -> PostgresOp | None:
-    return found(connection, ask(connection, *question(effect, lock)))
+def find(connection: Connection, effect: str, lock: bool = False) -> PostgresOp | None:
+    return found(connection, connection.ask(*question(effect, lock)))
 
 
 def question(effect: str, lock: bool = False) -> Question:
@@ -58,7 +55,7 @@ def question(effect: str, lock: bool = False) -> Question:
     )
 
 
-def found(connection: "Connection", rows: list[tuple[Any, ...]]) -> PostgresOp | None:
+def found(connection: Connection, rows: list[tuple[Any, ...]]) -> PostgresOp | None:
     """The answer to it."""
     if not rows:
         return None
@@ -73,9 +70,9 @@ def found(connection: "Connection", rows: list[tuple[Any, ...]]) -> PostgresOp |
     )  # fmt: skip
 
 
-def touched(connection: "Connection", op: int) -> tuple[int, ...]:
+def touched(connection: Connection, op: int) -> tuple[int, ...]:
     """Which logs have images of it, by asking each."""
-    numbers = [row[0] for row in ask(connection, "select no from takeback.log order by no")]
+    numbers = [row[0] for row in connection.ask("select no from takeback.log order by no")]
     if not numbers:
         return ()
     few, all_of_it = (of_op(op, wide) for wide in (False, is_wide(connection, op)))
@@ -84,12 +81,12 @@ def touched(connection: "Connection", op: int) -> tuple[int, ...]:
         f"or exists (select from {log_name(number)} where {all_of_it})"
         for number in numbers
     )
-    return tuple(row[0] for row in ask(connection, each))
+    return tuple(row[0] for row in connection.ask(each))
 
 
-def taken_back(connection: "Connection", op: PostgresOp, by: str) -> None:
+def taken_back(connection: Connection, op: PostgresOp, by: str) -> None:
     """It is no longer in force, so what it had taken back is, and so on."""
-    run(connection, *not_in_force(op, by))
+    connection.run(*not_in_force(op, by))
     follow(connection, op)
 
 
@@ -97,32 +94,32 @@ def not_in_force(op: PostgresOp, by: str | None) -> Question:
     return Question("update takeback.op set undone_by = %s where no = %s", [by, op.no])
 
 
-def follow(connection: "Connection", op: PostgresOp) -> None:
+def follow(connection: Connection, op: PostgresOp) -> None:
     """What an undo had taken back follows it, to the end of the chain."""
     brought_back = True
     while op.undoes and not op.partial:
         earlier = find(connection, op.undoes)
         if earlier is None:
             return
-        run(connection, *not_in_force(earlier, None if brought_back else op.id))
+        connection.run(*not_in_force(earlier, None if brought_back else op.id))
         op, brought_back = earlier, not brought_back
 
 
-def erase(connection: "Connection", op: PostgresOp) -> None:
+def erase(connection: Connection, op: PostgresOp) -> None:
     """As if it had never been."""
     erase_images(connection, op)
-    run(connection, "delete from takeback.op where no = %s", [op.no])
+    connection.run("delete from takeback.op where no = %s", [op.no])
 
 
-def erase_images(connection: "Connection", op: PostgresOp) -> None:
+def erase_images(connection: Connection, op: PostgresOp) -> None:
     _give_mirrors_their_own(connection, op)
     dropped_tables.clear(connection, op.moves, op.no)
     definitions.forget(connection, op.no)
     own = of_op(op.no, is_wide(connection, op.no))
     for log in op.logs:
-        run(connection, f"delete from {log_name(log)} where {own}")
-    run(connection, "delete from takeback.wide where op = %s", [op.no])
-    run(connection, "delete from takeback.counter where op = %s", [op.no])
+        connection.run(f"delete from {log_name(log)} where {own}")
+    connection.run("delete from takeback.wide where op = %s", [op.no])
+    connection.run("delete from takeback.counter where op = %s", [op.no])
 
 
 def mirror(op: int, of: PostgresOp) -> Question:
@@ -132,27 +129,25 @@ def mirror(op: int, of: PostgresOp) -> Question:
     )
 
 
-def _give_mirrors_their_own(connection: "Connection", op: PostgresOp) -> None:
+def _give_mirrors_their_own(connection: Connection, op: PostgresOp) -> None:
     """Effects that share these images get a copy before they are removed."""
-    sharing = ask(
-        connection, "select no, turned from takeback.op where mirrors = %s and not forgotten", [op.no]
+    sharing = connection.ask(
+        "select no, turned from takeback.op where mirrors = %s and not forgotten", [op.no]
     )
-    shapes = ask(connection, "select no, shape from takeback.log where no = any (%s)", [list(op.logs)])
+    shapes = connection.ask("select no, shape from takeback.log where no = any (%s)", [list(op.logs)])
     wide = is_wide(connection, op.no)
     for number, turned in sharing:
         if wide:
-            run(connection, "insert into takeback.wide values (%s)", [number])
+            connection.run("insert into takeback.wide values (%s)", [number])
         for log, shape in shapes:
             columns = "".join(f", c{column[0]}" for column in shape)
-            run(
-                connection,
+            connection.run(
                 f"insert into {log_name(log)} (op, step, sign, wide{columns}) "
                 f"select {number}, step, {'-' if turned else ''}sign, wide{columns} from {log_name(log)} "
-                f"where {of_op(op.no, wide)}",
+                f"where {of_op(op.no, wide)}"
             )
         counts = "(select jsonb_object_agg(l, takeback.numbers(no, l)) from unnest(logs) l)"
-        run(
-            connection,
+        connection.run(
             f"update takeback.op set mirrors = null, turned = false, images = {counts} where no = %s",
             [number],
         )
@@ -172,11 +167,9 @@ def refuse_missing(op: PostgresOp, found: Mapping[int, list[int]]) -> None:
             )
 
 
-def look_for_missing(connection: "Connection", op: PostgresOp) -> None:
+def look_for_missing(connection: Connection, op: PostgresOp) -> None:
     if op.images:
-        rows = ask(
-            connection,
-            "select l, takeback.numbers(%s, l) from unnest(%s::int[]) l",
-            [op.source, [*map(int, op.images)]],
+        rows = connection.ask(
+            "select l, takeback.numbers(%s, l) from unnest(%s::int[]) l", [op.source, [*map(int, op.images)]]
         )
         refuse_missing(op, dict(rows))

@@ -10,14 +10,11 @@ reoccupied · unique · parent · child.
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from takeback.adapters.postgres.connection import Question, ask, run
+from takeback.adapters.postgres.connection import Connection, Question
 from takeback.adapters.postgres.logs import MANY, LogReach, log_name, of_op
 from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 ACTIVE = "('apply', 'force')"
 OVERWRITABLE = ("changed", "missing", "reoccupied")
@@ -145,13 +142,13 @@ def key_of(net: Net, alias: str = "n") -> str:
     return f"coalesce({alias}.p{{0}}, {alias}.q{{0}})"
 
 
-def build(connection: "Connection", net: Net) -> None:
-    run(connection, f"drop table if exists {net.name}")
+def build(connection: Connection, net: Net) -> None:
+    connection.run(f"drop table if exists {net.name}")
     made = _keyed(net, repeats(connection, net)) if net.keyed else _keyless(net)
-    run(connection, f"create temp table takeback_net_{net.log} on commit drop as {made}")
+    connection.run(f"create temp table takeback_net_{net.log} on commit drop as {made}")
 
 
-def alone(connection: "Connection", net: Net) -> str:
+def alone(connection: Connection, net: Net) -> str:
     """A query for what the effect did, whatever is there now; without a temporary table, which would stand in the way
     of preparing the transaction."""
     return _both(net, repeats(connection, net)) if net.keyed else _copies(net)
@@ -223,7 +220,7 @@ def pairs(net: Net) -> str:
     return f"{side(net, '<')} p join {side(net, '>')} q on {_same_key(net)}"
 
 
-def repeats(connection: "Connection", net: Net) -> bool:
+def repeats(connection: Connection, net: Net) -> bool:
     """Has the effect written to some row more than once?"""
     if net.one_step:
         return False
@@ -231,9 +228,8 @@ def repeats(connection: "Connection", net: Net) -> bool:
     assert net.table.key
     key = ", ".join(f"c{number}" for number in net.table.key.columns)
     return bool(
-        ask(
-            connection,
-            f"select 1 from {log} where {net.images} group by sign, {key} having count(*) > 1 limit 1",
+        connection.ask(
+            f"select 1 from {log} where {net.images} group by sign, {key} having count(*) > 1 limit 1"
         )
     )
 
@@ -329,14 +325,14 @@ def _keyless(net: Net) -> str:
     )
 
 
-def counts(connection: "Connection", net: Net) -> dict[str, int]:
+def counts(connection: Connection, net: Net) -> dict[str, int]:
     if net.tally:
         return {"apply": sum(net.tally)} if any(net.tally) else {}
-    return dict(ask(connection, f"select status, count(*) from {net.name} group by 1"))
+    return dict(connection.ask(f"select status, count(*) from {net.name} group by 1"))
 
 
-def overwrite(connection: "Connection", net: Net) -> None:
+def overwrite(connection: Connection, net: Net) -> None:
     """Force: overwrite the present rows, also those of others."""
     what = ", ".join(f"'{one}'" for one in OVERWRITABLE)
     fewer = "" if net.keyed else ", copies = least(copies, there)"
-    run(connection, f"update {net.name} set status = 'force'{fewer} where status in ({what})")
+    connection.run(f"update {net.name} set status = 'force'{fewer} where status in ({what})")

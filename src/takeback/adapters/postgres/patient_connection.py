@@ -2,12 +2,13 @@
 
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import psycopg
 
 from takeback.adapters.database import Waiting
+from takeback.adapters.postgres.connection import Parameters, Question, ServerAnswer
 from takeback.model.database import Holder
 
 FIRST_LOOK = 1.0  # seconds: most waits are shorter
@@ -122,3 +123,33 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
         if self.lookout is None:
             return super().wait(gen, *limits, **more)
         return super().wait(self.lookout.watched(gen, self.info.backend_pid), *limits, **more)
+
+    def ask(self, sql: str, parameters: Parameters = None) -> list[tuple[Any, ...]]:
+        cursor = self.execute(sql.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []  # not for queries without columns
+
+    def run(self, sql: str, parameters: Parameters = None) -> int:
+        """How many rows it was."""
+        return self.execute(sql.encode(), parameters).rowcount
+
+    def ask_all(self, questions: Sequence[Question], again: bool = False) -> list[list[tuple[Any, ...]]]:
+        return [one.rows for one in self.answers(questions, again)]
+
+    def answers(self, questions: Sequence[Question], again: bool = False) -> list[ServerAnswer]:
+        """One after the other, in one trip to the server and back. `again`: the same will be asked on this connection
+        once more, so that the server remembers how it finds the answers."""
+        with self.pipeline():
+            cursors = [
+                self.execute(sql.encode(), parameters, prepare=again or None) for sql, parameters in questions
+            ]
+        return [
+            ServerAnswer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+            for cursor in cursors
+        ]
+
+    def give_up(self) -> None:
+        """Roll back; a connection that is gone has done so."""
+        try:
+            self.execute(b"rollback")
+        except psycopg.Error:
+            self.close()

@@ -7,15 +7,12 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from takeback.adapters.database import USUAL, Keyring, Waiting
-from takeback.adapters.postgres.connection import PLAINLY, connect, driver, give_up
+from takeback.adapters.postgres.connection import PLAINLY, Connection, connect, driver
 from takeback.adapters.postgres.transactions import introduced, refuse_another
 from takeback.model.database import Database
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 # Long enough for the steps of one undo. After that a firewall may have forgotten it, and others may want the place; the
 # server ends it by itself, should nobody ask again.
@@ -24,7 +21,7 @@ _ENDED_BY_SERVER = "set idle_session_timeout = '10s'"
 
 
 class PostgresLink(NamedTuple):
-    connection: "Connection"
+    connection: Connection
     identity: str  # of the server and the database
     since: float  # when it was used last
 
@@ -41,7 +38,7 @@ class PostgresLinks:
         weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager
-    def to(self, database: Database) -> "Iterator[Connection]":
+    def to(self, database: Database) -> Iterator[Connection]:
         """To that very database and no other. Whatever transaction is left open is rolled back."""
         url = self._keyring.url(database)
         link = self._taken(url) or _made(url, self._waiting)
@@ -50,7 +47,7 @@ class PostgresLinks:
             refuse_another(link.identity, database)
             yield connection
             if connection.info.transaction_status != driver().pq.TransactionStatus.IDLE:
-                give_up(connection)
+                connection.give_up()
         except BaseException:
             connection.close()
             raise

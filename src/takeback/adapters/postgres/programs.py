@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.database import Tell, quiet
 from takeback.adapters.postgres import markers
-from takeback.adapters.postgres.connection import ask, run, transaction
+from takeback.adapters.postgres.connection import Connection, transaction
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import Things, differing
 from takeback.adapters.postgres.install import capture_again, outdated
@@ -21,10 +21,6 @@ from takeback.model.database import FROM_ENVIRONMENT, Database
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
-
 LOST_HINT = (
     "Nothing was changed. Get it from a backup, or by point-in-time recovery. Next time give the address of a "
     "superuser that protected the database (tier full), or send changes of the schema through `takeback sql exec`: "
@@ -32,7 +28,7 @@ LOST_HINT = (
 )
 
 
-def unsaved_losses(connection: "Connection", before: Things, after: Things) -> list[str]:
+def unsaved_losses(connection: Connection, before: Things, after: Things) -> list[str]:
     """By what was dropped or altered, where nothing told of each command before it was run. A table that was dropped
     may have been empty: who wrote to it last is not known, so it counts."""
     old, new = differing(before, after), differing(after, before)
@@ -66,11 +62,11 @@ order by 1
 """
 
 
-def switched_off(connection: "Connection", op: int) -> list[str]:
+def switched_off(connection: Connection, op: int) -> list[str]:
     """Tables whose triggers are not what they were when the program began, if only for a while."""
     return [
         f"what was changed in table {name}, whose capture was switched off"
-        for (name,) in ask(connection, _SWITCHED, [op])
+        for (name,) in connection.ask(_SWITCHED, [op])
     ]
 
 
@@ -100,8 +96,8 @@ select 1 from pg_stat_activity a, takeback.op o where o.no = %s and a.datname = 
 """
 
 
-def begin(connection: "Connection", op: int) -> None:
-    run(connection, "select takeback.begin_watch(%s)", [op])
+def begin(connection: Connection, op: int) -> None:
+    connection.run("select takeback.begin_watch(%s)", [op])
 
 
 class Besides(NamedTuple):
@@ -111,19 +107,19 @@ class Besides(NamedTuple):
     sequences: list[str]  # that were set back
 
 
-def besides_of(connection: "Connection", op: int) -> Besides:
+def besides_of(connection: Connection, op: int) -> Besides:
     return Besides(notes(connection, op), _sequences(connection, op))
 
 
-def _sequences(connection: "Connection", op: int) -> list[str]:
+def _sequences(connection: Connection, op: int) -> list[str]:
     """Their values are kept with the effect."""
     if outdated(connection):
         return []
-    rows = ask(connection, "select sequence, was from takeback.counted_back(%s)", [op])
+    rows = connection.ask("select sequence, was from takeback.counted_back(%s)", [op])
     return [f"sequence {name} was set back (it had reached {was})" for name, was in rows]
 
 
-def notes(connection: "Connection", op: int) -> list[str]:
+def notes(connection: Connection, op: int) -> list[str]:
     """What happened while the program ran, and stays when its rows are taken back."""
     before, now = _both(connection, op)
     found = [_shared(name, was, now["shared"].get(name)) for name, was in before.get("shared", {}).items()]
@@ -140,11 +136,11 @@ def notes(connection: "Connection", op: int) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _both(connection: "Connection", op: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _both(connection: Connection, op: int) -> tuple[dict[str, Any], dict[str, Any]]:
     if outdated(connection):
         return {}, {"shared": {}}
-    run(connection, "select pg_stat_clear_snapshot()")
-    rows = ask(connection, "select o.witness, takeback.witness() from takeback.op o where o.no = %s", [op])
+    connection.run("select pg_stat_clear_snapshot()")
+    rows = connection.ask("select o.witness, takeback.witness() from takeback.op o where o.no = %s", [op])
     if not rows or not rows[0][0]:
         return {}, {"shared": {}}
     return rows[0]
@@ -157,14 +153,14 @@ def _shared(name: str, was: str | None, now: str | None) -> str:
     return f"The {name} was {what} while the program ran. takeback cannot take that back."
 
 
-def unseen(connection: "Connection", op: int) -> str:
+def unseen(connection: Connection, op: int) -> str:
     """Of a program that was seen to change nothing: rows that sessions without its mark wrote to protected tables."""
     deadline = time.monotonic() + _LEAVES
-    while ask(connection, _OTHERS, [op]) and time.monotonic() < deadline:
+    while connection.ask(_OTHERS, [op]) and time.monotonic() < deadline:
         time.sleep(0.02)
-        run(connection, "select pg_stat_clear_snapshot()")
+        connection.run("select pg_stat_clear_snapshot()")
     before, now = _both(connection, op)
-    names = dict(ask(connection, "select no, name from takeback.log"))
+    names = dict(connection.ask("select no, name from takeback.log"))
     found: list[str] = []
     for log, (plus, minus) in now.get("written", {}).items():
         was = before["written"].get(log, [0, 0])
@@ -176,18 +172,18 @@ def unseen(connection: "Connection", op: int) -> str:
     return f"No session of the program was seen, but other sessions wrote to protected tables ({', '.join(found)})."
 
 
-def is_guest(connection: "Connection") -> bool:
+def is_guest(connection: Connection) -> bool:
     """Then it is also let see its own effects, as the policies of takeback's tables say."""
-    guest = not ask(connection, "select takeback.keeper()")[0][0]
+    guest = not connection.ask("select takeback.keeper()")[0][0]
     if guest:
-        run(connection, "set row_security = on")
+        connection.run("set row_security = on")
     return guest
 
 
-def refuse_guest(connection: "Connection") -> None:
+def refuse_guest(connection: Connection) -> None:
     if connection.keeper:
         return
-    role, connection.keeper = ask(connection, "select session_user::text, takeback.keeper()")[0]
+    role, connection.keeper = connection.ask("select session_user::text, takeback.keeper()")[0]
     if not connection.keeper:
         raise Refused(
             f"Role {role} cannot put rows back: what takeback keeps of them here belongs to another role.",
@@ -196,9 +192,9 @@ def refuse_guest(connection: "Connection") -> None:
         )
 
 
-def close(connection: "Connection", op: PostgresOp) -> dict[str, Any] | None:
-    closed, told, shape = ask(
-        connection, "select closed, told, shape from takeback.op where no = %s", [op.no]
+def close(connection: Connection, op: PostgresOp) -> dict[str, Any] | None:
+    closed, told, shape = connection.ask(
+        "select closed, told, shape from takeback.op where no = %s", [op.no]
     )[0]
     if closed:
         return told
@@ -210,21 +206,21 @@ def close(connection: "Connection", op: PostgresOp) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {"tables": tables, "schema": schema + besides.sequences}
     found |= ({"lost": lost} if lost else {}) | ({"notes": besides.notes} if besides.notes else {})
-    run(connection, "select takeback.end_program(%s, %s)", [op.no, json.dumps(found)])
+    connection.run("select takeback.end_program(%s, %s)", [op.no, json.dumps(found)])
     return found
 
 
-def erase(connection: "Connection", op: PostgresOp) -> None:
+def erase(connection: Connection, op: PostgresOp) -> None:
     """As if it had never been: it changed nothing."""
-    run(connection, "select takeback.end_program(%s, null)", [op.no])
+    connection.run("select takeback.end_program(%s, null)", [op.no])
 
 
-def _guest_schema(connection: "Connection", shape: Any) -> tuple[list[str], list[str]]:
+def _guest_schema(connection: Connection, shape: Any) -> tuple[list[str], list[str]]:
     """What became of the things that belong to this role: only those it can have made, altered or dropped. They stay
     when the rows are taken back, for which nobody else has the right."""
     before = {one.key: one for one in definitions.from_json(shape)}
     after = definitions.read(connection)
-    role = ask(connection, "select session_user::text")[0][0]
+    role = connection.ask("select session_user::text")[0][0]
     relations = {key: one for key, one in (before | after).items() if one.kind == "relation"}
     own = {one.oid for one in relations.values() if one.doc.get("owner") == role}
     was, now = ({key: one for key, one in side.items() if one.oid in own} for side in (before, after))
@@ -233,10 +229,10 @@ def _guest_schema(connection: "Connection", shape: Any) -> tuple[list[str], list
     return said, unsaved_losses(connection, was, now)
 
 
-def _guest_numbers(connection: "Connection", op: int) -> dict[str, dict[str, int]]:
+def _guest_numbers(connection: Connection, op: int) -> dict[str, dict[str, int]]:
     """By row, as far as this role may read them; images else."""
-    images = ask(connection, "select log, name, minus, plus from takeback.images(%s)", [op])
-    may = {log for log, *_ in images if ask(connection, "select takeback.readable(%s)", [log])[0][0]}
+    images = connection.ask("select log, name, minus, plus from takeback.images(%s)", [op])
+    may = {log for log, *_ in images if connection.ask("select takeback.readable(%s)", [log])[0][0]}
     exact = {log: (name, counts) for log, name, counts in net_counts(connection, op, sorted(may))}
     found: dict[str, dict[str, int]] = {}
     for log, name, minus, plus in images:
@@ -258,15 +254,15 @@ _PATIENCE = 2.0
 
 
 def enter(
-    connection: "Connection", effect: Effect, database: Database, url: str, options: str
+    connection: Connection, effect: Effect, database: Database, url: str, options: str
 ) -> Mapping[str, str]:
     """The variables that the program must be started with. `options` are those that it would have had."""
     with transaction(connection):
-        number = ask(connection, "select no from takeback.find(%s)", [effect.id])[0][0]
+        number = connection.ask("select no from takeback.find(%s)", [effect.id])[0][0]
         if number is None:
             number = open_op(connection, effect)
         if not sees_schema(connection):
-            run(connection, "select takeback.begin_program(%s)", [number])
+            connection.run("select takeback.begin_program(%s)", [number])
         begin(connection, number)
     setting, name = f"-c takeback.op=p{number}", f"p{number}.takeback"
     found = {"PGOPTIONS": f"{options} {setting}".strip(), "PGAPPNAME": name}
@@ -293,7 +289,7 @@ def marked(url: str, setting: str, name: str) -> str:
     return f"{place}?{'&'.join(pairs)}"
 
 
-def leave(connection: "Connection", effect: Effect, tell: Tell = quiet) -> dict[str, Any] | None:
+def leave(connection: Connection, effect: Effect, tell: Tell = quiet) -> dict[str, Any] | None:
     """Closed for good: no session can add to it any more. None if no change was seen, and nothing is left then; what
     the server counted all the same is told."""
     deadline = time.monotonic() + _PATIENCE
@@ -303,7 +299,7 @@ def leave(connection: "Connection", effect: Effect, tell: Tell = quiet) -> dict[
             op = markers.find(connection, effect.id, lock=not guest)
             if op is None:
                 return None
-            alone = ask(connection, "select pg_try_advisory_xact_lock(%s, %s)", [_PROGRAMS, op.no])[0][0]
+            alone = connection.ask("select pg_try_advisory_xact_lock(%s, %s)", [_PROGRAMS, op.no])[0][0]
             if alone:
                 receipt = (close if guest else _close)(connection, op)
                 if receipt is None:
@@ -319,26 +315,25 @@ def leave(connection: "Connection", effect: Effect, tell: Tell = quiet) -> dict[
         time.sleep(0.02)
 
 
-def sees_schema(connection: "Connection") -> bool:
+def sees_schema(connection: Connection) -> bool:
     """Event triggers report changes of the schema; only a superuser may have them."""
     return bool(
-        ask(
-            connection,
-            "select 1 from pg_event_trigger where evtname = 'takeback_ddl_command_end' and evtenabled = 'A'",
+        connection.ask(
+            "select 1 from pg_event_trigger where evtname = 'takeback_ddl_command_end' and evtenabled = 'A'"
         )
     )
 
 
-def _tell_unseen(connection: "Connection", op: markers.PostgresOp, tell: Tell) -> None:
+def _tell_unseen(connection: Connection, op: markers.PostgresOp, tell: Tell) -> None:
     for sentence in notes(connection, op.no):
         tell(sentence, "")
     if sentence := unseen(connection, op.no):
         tell(sentence, UNSEEN_HINT)
 
 
-def _close(connection: "Connection", op: markers.PostgresOp) -> dict[str, Any] | None:
-    closed, told, shape = ask(
-        connection, "select closed, told, shape from takeback.op where no = %s", [op.no]
+def _close(connection: Connection, op: markers.PostgresOp) -> dict[str, Any] | None:
+    closed, told, shape = connection.ask(
+        "select closed, told, shape from takeback.op where no = %s", [op.no]
     )[0]
     if closed:
         return told
@@ -353,7 +348,7 @@ def _close(connection: "Connection", op: markers.PostgresOp) -> dict[str, Any] |
     trial.mark_again(connection, op.no)
     moves = dropped_tables.marked(connection, trial.settle(connection, op.no))
     capture_again(connection, {oid for move in moves for oid in (move.oid, *move.parts)}, new=True)
-    run(connection, "update takeback.op set closed = true, shape = null where no = %s", [op.no])
+    connection.run("update takeback.op set closed = true, shape = null where no = %s", [op.no])
     told: dict[str, Any] = {"tables": _numbers(connection, op.no, logs), "schema": said + besides.sequences}
     if besides.notes:
         told["notes"] = besides.notes
@@ -361,11 +356,11 @@ def _close(connection: "Connection", op: markers.PostgresOp) -> dict[str, Any] |
         told["lost"] = lost
     elif said and (why := one_way(connection, op, moves)):
         told["one_way"] = [why]
-    run(connection, *close_op(op.no, logs, told, moves))
+    connection.run(*close_op(op.no, logs, told, moves))
     return told
 
 
-def _compared(connection: "Connection", op: int, shape: Any) -> list[str]:
+def _compared(connection: Connection, op: int, shape: Any) -> list[str]:
     """Where no event trigger told of each command: what became of the schema, and what was lost by that."""
     before = {one.key: one for one in definitions.from_json(shape)}
     after = definitions.read(connection)
@@ -377,14 +372,13 @@ def _compared(connection: "Connection", op: int, shape: Any) -> list[str]:
     return lost
 
 
-def _numbers(connection: "Connection", op: int, logs: Sequence[int]) -> dict[str, dict[str, int]]:
+def _numbers(connection: Connection, op: int, logs: Sequence[int]) -> dict[str, dict[str, int]]:
     """By table, each row once, whatever happened to it on the way; in tables that are gone, images."""
     found = {log: (name, counts) for log, name, counts in net_counts(connection, op, logs)}
     for log in set(logs) - found.keys():
-        name, plus, minus = ask(
-            connection,
+        name, plus, minus = connection.ask(
             f"select (select name from takeback.log where no = {log}), count(*) filter (where sign > 0), "
-            f"count(*) filter (where sign < 0) from {log_name(log)} where op = {op}",
+            f"count(*) filter (where sign < 0) from {log_name(log)} where op = {op}"
         )[0]
         both = min(plus, minus)
         found[log] = (name, {"inserted": plus - both, "updated": both, "deleted": minus - both})

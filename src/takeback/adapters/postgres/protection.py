@@ -1,11 +1,10 @@
 """Protect tables, so that they keep images of their rows; stop it again; say what is protected, in words."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from takeback.adapters.database import Attachment, Cover, GiveUp
 from takeback.adapters.postgres import attachment, logs
-from takeback.adapters.postgres.connection import ask, run, transaction, wait_no_longer
+from takeback.adapters.postgres.connection import Connection, transaction, wait_no_longer
 from takeback.adapters.postgres.install import (
     ONE_AT_A_TIME,
     Capture,
@@ -21,10 +20,6 @@ from takeback.adapters.postgres.install import (
 )
 from takeback.adapters.postgres.tables import SCHEMA, Table, may_switch_off, tables
 from takeback.errors import Misuse, Refused
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 # Protect tables, so that they keep images of their rows, and stop it again. Every table in a transaction of its
 # own; twice is once.
@@ -50,7 +45,7 @@ def named(found: Sequence[Table], names: Sequence[str]) -> tuple[Table, ...]:
     return tuple(one for one in found if one.root in wanted)
 
 
-def protect(connection: "Connection", names: Sequence[str], always: bool | None = None) -> None:
+def protect(connection: Connection, names: Sequence[str], always: bool | None = None) -> None:
     """`always`: the triggers stay, whether a run works or not; None leaves that as it is."""
     if not installed(connection):
         create_schema(connection)
@@ -67,17 +62,16 @@ def protect(connection: "Connection", names: Sequence[str], always: bool | None 
     attachment.sweep(connection)
 
 
-def _protect_one(connection: "Connection", table: Table, root: Table, always: bool | None) -> None:
+def _protect_one(connection: Connection, table: Table, root: Table, always: bool | None) -> None:
     def act(wait: int) -> None:
         with transaction(connection):
             wait_no_longer(connection)
-            run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
+            connection.run("select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
             install(connection, table, root)
             if table.kind == "f":
                 return
             if always is not None:
-                run(
-                    connection,
+                connection.run(
                     "update takeback.log set always = %s where relation = %s and always <> %s",
                     [always, root.oid, always],
                 )
@@ -85,7 +79,7 @@ def _protect_one(connection: "Connection", table: Table, root: Table, always: bo
             if not capture.attached and (
                 capture.always or not capture.whole or attachment.in_use(connection)
             ):
-                run(connection, "select takeback.make_triggers(%s, %s)", [table.oid, wait])
+                connection.run("select takeback.make_triggers(%s, %s)", [table.oid, wait])
 
     attachment.patiently(connection, attachment.AttachedTable(table.oid, table.shown), act)
 
@@ -95,20 +89,19 @@ def too_wide(table: Table) -> bool:
     return len(table.columns) > _MOST_COLUMNS
 
 
-def _forget_dropped(connection: "Connection") -> None:
+def _forget_dropped(connection: Connection) -> None:
     """Tables that are no more. Their logs stay: what was dropped may come back."""
-    gone = ask(
-        connection,
+    gone = connection.ask(
         "select relation::int8 from takeback.captured k "
-        "where not exists (select from pg_class c where c.oid = k.relation)",
+        "where not exists (select from pg_class c where c.oid = k.relation)"
     )
     for (oid,) in gone:
         with transaction(connection):
             run_all(connection, logs.drop_functions(oid))
-            run(connection, "delete from takeback.captured where relation = %s", [oid])
+            connection.run("delete from takeback.captured where relation = %s", [oid])
 
 
-def unprotect(connection: "Connection", names: Sequence[str], give_up: GiveUp) -> None:
+def unprotect(connection: Connection, names: Sequence[str], give_up: GiveUp) -> None:
     """`give_up` is called when only the commit is left that removes the log."""
     if not installed(connection):
         return
@@ -128,28 +121,27 @@ def unprotect(connection: "Connection", names: Sequence[str], give_up: GiveUp) -
     if not names:
         with transaction(connection):
             wait_no_longer(connection)
-            for (shelf,) in ask(
-                connection,
+            for (shelf,) in connection.ask(
                 "select distinct n.nspname from pg_namespace n "
-                "join takeback.op o on n.nspname ~ ('^takeback_' || o.no || '(_[0-9]+)?$')",
+                "join takeback.op o on n.nspname ~ ('^takeback_' || o.no || '(_[0-9]+)?$')"
             ):
-                run(connection, f"drop schema {shelf} cascade")
-            run(connection, f"drop schema {SCHEMA} cascade")
+                connection.run(f"drop schema {shelf} cascade")
+            connection.run(f"drop schema {SCHEMA} cascade")
             give_up()
 
 
-def _unprotect_one(connection: "Connection", table: Table) -> None:
+def _unprotect_one(connection: Connection, table: Table) -> None:
     def act(wait: int) -> None:
         with transaction(connection):
             if table.kind == "f":
                 wait_no_longer(connection)
-                run(connection, f"drop trigger if exists {logs.trigger_name('f')} on {table.sql}")
-            elif any(name for (name,) in ask(connection, _OWN_TRIGGERS, [table.oid])):
-                run(connection, "select takeback.take(%s, 'access exclusive', %s)", [table.sql, wait])
+                connection.run(f"drop trigger if exists {logs.trigger_name('f')} on {table.sql}")
+            elif any(name for (name,) in connection.ask(_OWN_TRIGGERS, [table.oid])):
+                connection.run("select takeback.take(%s, 'access exclusive', %s)", [table.sql, wait])
                 run_all(connection, logs.detach(table))
             else:
                 run_all(connection, logs.drop_functions(table.oid))
-            run(connection, "delete from takeback.captured where relation = %s", [table.oid])
+            connection.run("delete from takeback.captured where relation = %s", [table.oid])
 
     attachment.patiently(connection, attachment.AttachedTable(table.oid, table.shown), act)
 
@@ -193,7 +185,7 @@ _PER_RUN = (
 )
 
 
-def cover(connection: "Connection") -> Cover:
+def cover(connection: Connection) -> Cover:
     found = tables(connection)
     tier = tier_of(connection, found)
     if not installed(connection):
@@ -211,10 +203,9 @@ def cover(connection: "Connection") -> Cover:
             protected.append(table.shown)
         else:
             unprotected.append((table.shown, _why(table, table.oid in known)))
-    views = ask(
-        connection,
+    views = connection.ask(
         "select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-        "where c.relkind = 'm' order by 1",
+        "where c.relkind = 'm' order by 1"
     )
     unprotected += [(name, "a materialized view: refresh it again instead") for (name,) in views]
     says = (_SAYS[tier], _SCHEMA, _NOT_COVERED)
@@ -225,7 +216,7 @@ def cover(connection: "Connection") -> Cover:
     return Cover(tier, tuple(protected), tuple(unprotected), (*told, *says), seen)
 
 
-def _attachment(connection: "Connection", names: dict[int, str], known: dict[int, Capture]) -> Attachment:
+def _attachment(connection: Connection, names: dict[int, str], known: dict[int, Capture]) -> Attachment:
     always = [names[oid] for oid, one in known.items() if one.always and oid in names]
     now = [names[place.oid] for place in attachment.left(connection) if place.oid in names]
     return Attachment(
@@ -252,7 +243,7 @@ def _triggers(seen: Attachment, tables: int) -> Iterator[str]:
         )
 
 
-def _fixed(connection: "Connection", known: dict[int, Capture]) -> Iterator[str]:
+def _fixed(connection: Connection, known: dict[int, Capture]) -> Iterator[str]:
     fixed = {oid: role for oid, role in out_of_reach(connection).items() if oid in known}
     for role in sorted(set(fixed.values())):
         yield (
@@ -266,10 +257,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
-def tier_of(connection: "Connection", found: tuple[Table, ...]) -> str:
+def tier_of(connection: Connection, found: tuple[Table, ...]) -> str:
     if may_switch_off(connection):
         return FULL
-    creator = ask(connection, "select has_database_privilege(current_database(), 'create')")[0][0]
+    creator = connection.ask("select has_database_privilege(current_database(), 'create')")[0][0]
     return OWNER if any(one.owned for one in found) or (creator and not found) else GUEST
 
 

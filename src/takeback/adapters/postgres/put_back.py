@@ -1,38 +1,34 @@
 """Put rows back, and read them again. Statements over whole tables: the server does the work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from takeback.adapters.postgres.connection import Question, answers, ask, driver, run
+from takeback.adapters.postgres.connection import Connection, Question, driver
 from takeback.adapters.postgres.constraints import Ties, other_uniques
 from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, loops, matches, pairs, same, side
 from takeback.adapters.postgres.tables import PostgresColumn, Table, literal, quoted
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 
 class RowsMoved(Exception):
     """Someone changed a row between the look and the act: look again."""
 
 
-def apply(connection: "Connection", ties: Ties, full: bool) -> dict[str, dict[str, int]]:
+def apply(connection: Connection, ties: Ties, full: bool) -> dict[str, dict[str, int]]:
     """How many rows of which table. `full`: triggers and foreign keys are off, so the order does not matter; else rows
     come before others point to them, and go when none does any more. Where a unique value is in the way of that, the
     other way round is tried."""
     if full:
         return _in_order(connection, ties, full, _GOING_FIRST)
-    psycopg = driver()
-    run(connection, "savepoint takeback_order")
+    connection.run("savepoint takeback_order")
     try:
         return _in_order(connection, ties, full, _COMING_FIRST)
-    except (psycopg.errors.IntegrityError, RowsMoved):
-        run(connection, "rollback to savepoint takeback_order")
+    except (driver().errors.IntegrityError, RowsMoved):
+        connection.run("rollback to savepoint takeback_order")
     return _in_order(connection, ties, full, _GOING_FIRST)
 
 
 def apply_at_once(
-    connection: "Connection", ties: Ties, first: Sequence[Question], last: Sequence[Question]
+    connection: Connection, ties: Ties, first: Sequence[Question], last: Sequence[Question]
 ) -> tuple[dict[str, dict[str, int]], list[list[tuple[Any, ...]]]]:
     """The same in one trip, where it is known how many rows of which table it must be; between what is to be said
     `first`, and what is asked `last`: the answers to that."""
@@ -43,7 +39,7 @@ def apply_at_once(
         if net.tally and (sql := act(net))
     ]
     asked = [question for net, _, act, _ in acts for question in (loops(net), act)]
-    found = answers(connection, [*first, *asked, *last])
+    found = connection.answers([*first, *asked, *last])
     done: dict[str, dict[str, int]] = {}
     for (net, word, _, expected), answer in zip(acts, found[len(first) + 1 :: 2], strict=False):
         counts = done.setdefault(net.table.shown, {"inserted": 0, "updated": 0, "deleted": 0})
@@ -56,7 +52,7 @@ _COMING_FIRST = ("inserted", "updated", "deleted")
 
 
 def _in_order(
-    connection: "Connection", ties: Ties, full: bool, order: Sequence[str]
+    connection: Connection, ties: Ties, full: bool, order: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     nets = list(ties.nets.values()) if full else _children_first(ties)
     in_place = {net.log: _in_place(net, ties, full) for net in nets}
@@ -78,11 +74,10 @@ def _in_order(
     return {name: counts for name, counts in done.items() if any(counts.values())}
 
 
-def _as_updates(connection: "Connection", net: Net, done: dict[str, int]) -> None:
+def _as_updates(connection: Connection, net: Net, done: dict[str, int]) -> None:
     """Rows that went and came again, for the sake of their unique values, were updated."""
-    both = ask(
-        connection,
-        f"select count(*) from {net.name} n where n.status in {ACTIVE} and n.pre and n.cur",
+    both = connection.ask(
+        f"select count(*) from {net.name} n where n.status in {ACTIVE} and n.pre and n.cur"
     )[0][0]
     done["deleted"] -= both
     done["inserted"] -= both
@@ -115,7 +110,7 @@ def _untouched(net: Net) -> str:
     return f"(n.status = 'force' or {same(net.table.columns, 't.', 'n.q')})"
 
 
-def _delete(connection: "Connection", net: Net, in_place: bool) -> int:
+def _delete(connection: Connection, net: Net, in_place: bool) -> int:
     if not net.keyed:
         return _delete_copies(connection, net)
     return _put(connection, net, _delete_sql(net, in_place), "after", _going(in_place))
@@ -138,18 +133,17 @@ def _delete_sql(net: Net, in_place: bool) -> str:
     )
 
 
-def _delete_copies(connection: "Connection", net: Net) -> int:
+def _delete_copies(connection: Connection, net: Net) -> int:
     table = net.table
-    return run(
-        connection,
+    return connection.run(
         f"delete from {table.source} t using (select t.tableoid as part, t.ctid as place, n.copies, "
         f"row_number() over (partition by n.image) as number from {table.source} t join {net.name} n "
         f"on n.image = {current(table.columns)}::text where n.status in {ACTIVE} and n.post) k "
-        f"where t.tableoid = k.part and t.ctid = k.place and k.number <= k.copies",
+        f"where t.tableoid = k.part and t.ctid = k.place and k.number <= k.copies"
     )
 
 
-def _update(connection: "Connection", net: Net, in_place: bool) -> int:
+def _update(connection: Connection, net: Net, in_place: bool) -> int:
     return _put(connection, net, _update_sql(net), "both", _CHANGING) if in_place else 0
 
 
@@ -171,9 +165,9 @@ def _update_sql(net: Net) -> str:
     )
 
 
-def _insert(connection: "Connection", net: Net, in_place: bool) -> int:
+def _insert(connection: Connection, net: Net, in_place: bool) -> int:
     sql = _insert_sql(net, in_place)
-    return run(connection, sql) if sql else 0
+    return connection.run(sql) if sql else 0
 
 
 def _insert_sql(net: Net, in_place: bool) -> str:
@@ -191,11 +185,11 @@ def _insert_sql(net: Net, in_place: bool) -> str:
     return f"insert into {into if columns else net.table.sql} {rows}"
 
 
-def _put(connection: "Connection", net: Net, sql: str, kind: str, which: str) -> int:
+def _put(connection: Connection, net: Net, sql: str, kind: str, which: str) -> int:
     """Only rows that are as the effect left them: as many as the `kind` of the tally says, or as are marked so."""
     if not sql:
         return 0
-    rows = run(connection, sql)
+    rows = connection.run(sql)
     return _as_many(rows, getattr(net.tally, kind) if net.tally else _active(connection, net, which))
 
 
@@ -207,9 +201,9 @@ _PLAIN_ACTS: "dict[str, tuple[str, Callable[[Net], str]]]" = {
 }
 
 
-def _active(connection: "Connection", net: Net, which: str) -> int:
+def _active(connection: Connection, net: Net, which: str) -> int:
     asked = f"select count(*) from {net.name} n where n.status in {ACTIVE} and {which}"
-    return ask(connection, asked)[0][0]
+    return connection.ask(asked)[0][0]
 
 
 def _as_many(rows: int, expected: int) -> int:

@@ -1,18 +1,15 @@
 """Rows in words: what an effect changed, what stands in the way of its undo, and who put it there."""
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.database import RowChange
 from takeback.adapters.postgres import net as nets
-from takeback.adapters.postgres.connection import ask
+from takeback.adapters.postgres.connection import Connection
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.net import CONFLICTS, Net, key_of, matches, same
 from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted, tables
 from takeback.model.ids import short
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 LONGEST = 40
 
@@ -26,22 +23,20 @@ class RowObstacle(NamedTuple):
     detail: str
 
 
-def obstacles(connection: "Connection", net: Net, most: int) -> list[RowObstacle]:
+def obstacles(connection: Connection, net: Net, most: int) -> list[RowObstacle]:
     kinds = ", ".join(f"'{one}'" for one in CONFLICTS)
     columns = net.table.columns
     before, after = (_texts(f"n.{side}{one.number}" for one in columns) for side in "pq")
     if not net.keyed:
-        rows = ask(
-            connection,
-            f"select n.status, n.copies, n.there, {after} from {net.name} n where n.status in ({kinds}) limit {most}",
+        rows = connection.ask(
+            f"select n.status, n.copies, n.there, {after} from {net.name} n where n.status in ({kinds}) limit {most}"
         )
         return [
             RowObstacle(net.table.shown, "", status, _in_words_of_copies(net.table, copies, there, row))
             for status, copies, there, row in rows
         ]
     now = _texts(f"t.{quoted(one.name)}" for one in columns)
-    rows = ask(
-        connection,
+    rows = connection.ask(
         f"with c as (select n.*, row_number() over () as place from {net.name} n "
         f"where n.status in ({kinds}) limit {most}), "
         f"w as (select distinct on (c.place) c.place, l.op, l.sign, l.ctid as at from c join {log_name(net.log)} l "
@@ -52,7 +47,7 @@ def obstacles(connection: "Connection", net: Net, most: int) -> list[RowObstacle
         f"and {same(columns, 'l.c', 't.')} end "
         f"from c n left join {net.table.source} t on {matches(net.table, key_of(net))} "
         f"left join w on w.place = n.place left join {log_name(net.log)} l on l.ctid = w.at "
-        f"left join takeback.op o on o.no = w.op order by n.place",
+        f"left join takeback.op o on o.no = w.op order by n.place"
     )
     return [
         RowObstacle(
@@ -142,7 +137,7 @@ def _in_words_of_copies(table: Table, copies: int, there: int, row: list[str | N
 
 
 def effect_rows(
-    connection: "Connection", op: int, logs: Sequence[int], turned: bool = False, wide: bool = True
+    connection: Connection, op: int, logs: Sequence[int], turned: bool = False, wide: bool = True
 ) -> Generator[RowChange]:
     """The changes of an effect, table by table; `op` is the one that the images belong to."""
     found = list(_nets(connection, op, logs, turned, wide))
@@ -151,12 +146,10 @@ def effect_rows(
         yield from row_changes(connection, net)
 
 
-def _dropped(connection: "Connection", logs: Sequence[int]) -> Iterator[tuple[int, Table]]:
+def _dropped(connection: Connection, logs: Sequence[int]) -> Iterator[tuple[int, Table]]:
     """Tables that are no more, as their logs know them: without a key."""
-    for log, oid, shown, shape in ask(
-        connection,
-        "select no, relation::int8, name, shape from takeback.log where no = any (%s)",
-        [list(logs)],
+    for log, oid, shown, shape in connection.ask(
+        "select no, relation::int8, name, shape from takeback.log where no = any (%s)", [list(logs)]
     ):
         schema, _, name = shown.partition(".")
         columns = tuple(PostgresColumn(one[0], one[4], "", "", False, "", tuple(one)) for one in shape)
@@ -164,7 +157,7 @@ def _dropped(connection: "Connection", logs: Sequence[int]) -> Iterator[tuple[in
 
 
 def net_counts(
-    connection: "Connection", op: int, logs: Sequence[int], wide: bool = True
+    connection: Connection, op: int, logs: Sequence[int], wide: bool = True
 ) -> Iterator[tuple[int, str, dict[str, int]]]:
     """How many rows those are, by log, with the name of its table. Not of tables that are no more."""
     for net in _nets(connection, op, logs, False, wide):
@@ -173,26 +166,26 @@ def net_counts(
             f"coalesce(sum({copies}) filter (where {which}), 0)::int8"
             for which in ("not n.pre", "n.pre and n.post", "not n.post")
         )
-        inserted, updated, deleted = ask(connection, f"select {sums} from {_changes(connection, net)}")[0]
+        inserted, updated, deleted = connection.ask(f"select {sums} from {_changes(connection, net)}")[0]
         yield net.log, net.table.shown, {"inserted": inserted, "updated": updated, "deleted": deleted}
 
 
-def _nets(connection: "Connection", op: int, logs: Sequence[int], turned: bool, wide: bool) -> Iterator[Net]:
+def _nets(connection: Connection, op: int, logs: Sequence[int], turned: bool, wide: bool) -> Iterator[Net]:
     known: dict[int, int] = dict(
-        ask(connection, "select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
+        connection.ask("select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
     )
     for table in tables(connection, list(known)):
         yield Net(table, known[table.oid], op, turned, wide)
 
 
-def _changes(connection: "Connection", net: Net) -> str:
+def _changes(connection: Connection, net: Net) -> str:
     """Those rows, to select from; one that became what it was before is none of them."""
     alike = same(net.table.columns, "n.p", "n.q")
     differ = f" where not (n.pre and n.post and {alike})" if net.keyed else ""
     return f"({nets.alone(connection, net)}) n{differ}"
 
 
-def row_changes(connection: "Connection", net: Net) -> Iterator[RowChange]:
+def row_changes(connection: Connection, net: Net) -> Iterator[RowChange]:
     """Read from the server piece by piece."""
     names = [one.name for one in net.table.columns]
     before, after = (_texts(f"n.{side}{one.number}" for one in net.table.columns) for side in "pq")
@@ -220,7 +213,7 @@ def _named(names: list[str], row: list[str | None] | None) -> dict[str, str | No
     return None if row is None else dict(zip(names, row, strict=True))
 
 
-def later_writers(connection: "Connection", net: Net) -> dict[int, int]:
+def later_writers(connection: Connection, net: Net) -> dict[int, int]:
     """Ops that wrote since to the rows that are in the way; with the number of their last step."""
     if not net.keyed:
         return {}
@@ -229,12 +222,11 @@ def later_writers(connection: "Connection", net: Net) -> dict[int, int]:
     key = ", ".join(f"c{number}" for number in net.table.key.columns)
     log = log_name(net.log)
     connection.execute(b"set local enable_nestloop = off")  # no log has an index of keys
-    rows: list[tuple[Any, ...]] = ask(
-        connection,
+    rows: list[tuple[Any, ...]] = connection.ask(
         f"select l.op, max(l.step) from {net.name} n join {log} l on {_same_key(net, 'l.c', 'n')} "
         f"join (select {key}, max(step) as step from {log} where {net.images} group by {key}) x "
         f"on {_same_key(net, 'x.c', 'n')} "
-        f"where n.status in ({kinds}) and l.op <> {net.op} and l.step > x.step group by 1",
+        f"where n.status in ({kinds}) and l.op <> {net.op} and l.step > x.step group by 1"
     )
     connection.execute(b"set local enable_nestloop = on")
     return dict(rows)

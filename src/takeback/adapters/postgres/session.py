@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.adapters.database import (
     OPEN,
@@ -17,17 +17,7 @@ from takeback.adapters.database import (
     summary,
 )
 from takeback.adapters.postgres import attachment, markers, transactions
-from takeback.adapters.postgres.connection import (
-    Question,
-    ask,
-    ask_all,
-    driver,
-    give_up,
-    run,
-    translated,
-    understood,
-    unfit,
-)
+from takeback.adapters.postgres.connection import Connection, Question, driver, translated, understood, unfit
 from takeback.adapters.postgres.counts import (
     ABOUT_WRITTEN,
     Counted,
@@ -50,9 +40,6 @@ from takeback.errors import InDoubt, Misuse, NoRemedy, StatementFailed
 from takeback.model.database import Database
 from takeback.model.effect import Effect
 
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 _OPEN = "select no, set_config('takeback.op', no::text, true) from takeback.open(%s, %s, %s, %s, %s, %s) no"
 
 
@@ -61,9 +48,9 @@ _NOTHING_WRITTEN = "select 1 / (pg_current_xact_id_if_assigned() is null)::int"
 SHOWN = 1_001  # rows of one that waits, at most
 
 
-def open_op(connection: "Connection", effect: Effect) -> int:
+def open_op(connection: Connection, effect: Effect) -> int:
     """The marker, first in the transaction; what is changed from now on belongs to it."""
-    return ask(connection, *_opening(effect))[0][0]
+    return connection.ask(*_opening(effect))[0][0]
 
 
 def _opening(effect: Effect) -> Question:
@@ -83,9 +70,9 @@ class PostgresSession:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Connection,
         database: Database,
-        again: "Callable[[], Connection]",
+        again: Callable[[], Connection],
         held: dict[str, "PostgresSession"],
     ) -> None:
         """`held`: which session holds which effect, for a later decision."""
@@ -104,7 +91,6 @@ class PostgresSession:
         self._statements = 0
 
     def read(self, statement: str, parameters: Any) -> Rows | None:
-        psycopg = driver()
         statements = split(statement)
         for one in statements:
             refuse_impossible(one)
@@ -114,39 +100,37 @@ class PostgresSession:
         try:
             rows = self._all(statements, parameters)
             if not self._read_only():
-                give_up(self._connection)
+                self._connection.give_up()
                 return None
-        except psycopg.errors.ReadOnlySqlTransaction:
-            give_up(self._connection)
+        except driver().errors.ReadOnlySqlTransaction:
+            self._connection.give_up()
             return None
-        except psycopg.Error as error:
-            give_up(self._connection)
+        except driver().Error as error:
+            self._connection.give_up()
             raise _failed(error) from None
         except BaseException:
-            give_up(self._connection)
+            self._connection.give_up()
             raise
         return rows
 
     def _read_only(self) -> bool:
         """Commit if nothing was written; in one trip. PostgreSQL 15 and older let large objects be written in a
         transaction that only reads."""
-        psycopg = driver()
         try:
-            ask_all(self._connection, [Question(_NOTHING_WRITTEN), Question("commit")])
-        except psycopg.errors.DivisionByZero:
+            self._connection.ask_all([Question(_NOTHING_WRITTEN), Question("commit")])
+        except driver().errors.DivisionByZero:
             return False
         return True
 
     def _begin(self, how: str) -> None:
         """Open the connection again if the server has closed it: nothing was begun on it."""
-        psycopg = driver()
         try:
-            run(self._connection, how)
-        except psycopg.OperationalError:
+            self._connection.run(how)
+        except driver().OperationalError:
             self._connection.close()
             self._connection = self._again()
             with understood():
-                run(self._connection, how)
+                self._connection.run(how)
 
     def summary(self, statement: str, parameters: Any) -> str:
         return summary(statement)
@@ -159,7 +143,7 @@ class PostgresSession:
             self._schema = False
             self._statements = 0
             try:
-                before, opened = ask_all(self._connection, [ABOUT_WRITTEN, _opening(effect)])
+                before, opened = self._connection.ask_all([ABOUT_WRITTEN, _opening(effect)])
                 self._tally = WrittenTally(self._connection, as_written(before))
                 self._op, self._effect = opened[0][0], effect.id
                 self._most = most_of(effect)
@@ -171,13 +155,12 @@ class PostgresSession:
         """Once for a connection: what only reads needs no triggers."""
         if self._attached is self._connection:
             return
-        run(self._connection, "rollback")
+        self._connection.run("rollback")
         hold(self._connection)
         self._attached = self._connection
-        run(self._connection, "begin")
+        self._connection.run("begin")
 
     def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
-        psycopg = driver()
         statements = split(statement)
         for one in statements:
             refuse_impossible(one)
@@ -190,7 +173,7 @@ class PostgresSession:
             with self._connection.cursor() as cursor, _fitting():
                 cursor.executemany(statements[0].encode(), list(parameters))
                 return Rows(rowcount=cursor.rowcount)
-        except psycopg.Error as error:
+        except driver().Error as error:
             raise _failed(error) from None
         finally:
             self._refuse_left()
@@ -226,7 +209,7 @@ class PostgresSession:
         tally.forget_since(start)
         if moves is None:
             return False
-        step = ask(self._connection, "select nextval('takeback.step')")[0][0]
+        step = self._connection.ask("select nextval('takeback.step')")[0][0]
         self._moves += [move._replace(step=step) for move in moves]
         return True
 
@@ -245,9 +228,8 @@ class PostgresSession:
 
     def _refuse_left(self) -> None:
         """Are we still where we began?"""
-        psycopg = driver()
         status = self._connection.info.transaction_status
-        if status == psycopg.pq.TransactionStatus.IDLE:
+        if status == driver().pq.TransactionStatus.IDLE:
             self._op = 0
             raise StatementFailed(
                 "The statement ended the transaction of its effect.",
@@ -266,11 +248,10 @@ class PostgresSession:
 
     def _counted(self) -> Counted:
         """Nothing is left of the transaction if not all of it was captured."""
-        psycopg = driver()
         try:
             assert self._tally
             return counted(self._connection, self._op, self._tally.before)
-        except psycopg.Error as error:
+        except driver().Error as error:
             self.rollback()
             raise _failed(error) from None
         except NoRemedy:
@@ -282,7 +263,6 @@ class PostgresSession:
             raise
 
     def _close_op(self, found: Counted) -> dict[str, Any]:
-        psycopg = driver()
         with understood():
             found = self._netting.netted(self._connection, self._op, found, self._statements)
         told: dict[str, Any] = {"tables": found.tables, "schema": [move.sentence for move in self._moves]}
@@ -294,8 +274,8 @@ class PostgresSession:
                 moves += trial.settle(self._connection, self._op)
             moves = dropped_tables.marked(self._connection, moves)
             self._refuse_one_way(moves)
-            run(self._connection, *close_op(self._op, found.logs, told, moves))
-        except psycopg.Error as error:
+            self._connection.run(*close_op(self._op, found.logs, told, moves))
+        except driver().Error as error:
             self.rollback()
             raise _failed(error) from None
         return told
@@ -337,34 +317,33 @@ class PostgresSession:
                 self._op = 0
                 return
             limit = max(1, round(seconds * 1000))
-            run(self._connection, f"set local idle_in_transaction_session_timeout = {limit}")
+            self._connection.run(f"set local idle_in_transaction_session_timeout = {limit}")
             transactions.name_session(self._connection, effect.id)
             self._held[effect.id] = self
 
     def keep(self, effect: str) -> None:
         """Commit what this session holds."""
-        psycopg = driver()
         self._held.pop(effect, None)
         try:
-            run(self._connection, "select 1")
-        except psycopg.Error:
+            self._connection.run("select 1")
+        except driver().Error:
             self._connection.close()
             raise transactions.gone(effect) from None
         commit(self._connection)
         self._op = 0
 
-    def holds(self, witness: "Connection") -> bool:
+    def holds(self, witness: Connection) -> bool:
         """Has the server not ended it?"""
         there = "select 1 from pg_stat_activity where pid = %s and state = 'idle in transaction'"
-        return bool(ask(witness, there, [self._connection.info.backend_pid]))
+        return bool(witness.ask(there, [self._connection.info.backend_pid]))
 
     def _changed_schema(self) -> bool:
         return self._schema and bool(
-            ask(self._connection, "select 1 from takeback.ddl where op = %s limit 1", [self._op])
+            self._connection.ask("select 1 from takeback.ddl where op = %s limit 1", [self._op])
         )
 
     def rollback(self) -> None:
-        give_up(self._connection)
+        self._connection.give_up()
         self._op = 0
         self._let_go()
 
@@ -376,7 +355,7 @@ class PostgresSession:
         self._let_go()
         if self._attached is self._connection and not self._connection.closed:
             with suppress(driver().Error):  # what is left attached is removed by the next command
-                give_up(self._connection)
+                self._connection.give_up()
                 attachment.let_go(self._connection)
         self._connection.close()
 
@@ -390,13 +369,12 @@ def _fitting() -> Iterator[None]:
         raise unfit(error) from None
 
 
-def commit(connection: "Connection") -> None:
-    psycopg = driver()
+def commit(connection: Connection) -> None:
     try:
-        run(connection, "commit")
-    except psycopg.Error as error:
+        connection.run("commit")
+    except driver().Error as error:
         if error.sqlstate and error.sqlstate[:2] not in ("08", "57"):
-            give_up(connection)  # it said no: nothing happened
+            connection.give_up()  # it said no: nothing happened
             raise _failed(error) from None
         connection.close()
         raise InDoubt(

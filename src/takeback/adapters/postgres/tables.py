@@ -1,13 +1,9 @@
 """Tables from the catalog: columns, keys, foreign keys, sizes, rights."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.postgres.connection import Question, ask, ask_all
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
+from takeback.adapters.postgres.connection import Connection, Question
 
 SCHEMA = "takeback"
 
@@ -163,13 +159,13 @@ order by k.conname
 """
 
 
-def tables(connection: "Connection", oids: Sequence[int] | None = None) -> tuple[Table, ...]:
+def tables(connection: Connection, oids: Sequence[int] | None = None) -> tuple[Table, ...]:
     """Those that can hold rows of users, with their columns, keys and triggers."""
     if oids is None:
-        found = ask(connection, _TABLES, {"oids": None})
-        rest = ask_all(connection, questions([row[0] for row in found])[1:])
+        found = connection.ask(_TABLES, {"oids": None})
+        rest = connection.ask_all(questions([row[0] for row in found])[1:])
         return made_of([found, *rest])
-    return made_of(ask_all(connection, questions(oids)))
+    return made_of(connection.ask_all(questions(oids)))
 
 
 def questions(oids: Sequence[int]) -> list[Question]:
@@ -242,7 +238,7 @@ class UndoLayout(NamedTuple):
     full: bool  # we may switch off all triggers of a session, foreign keys included
 
 
-def layout(connection: "Connection", oids: Sequence[int]) -> UndoLayout:
+def layout(connection: Connection, oids: Sequence[int]) -> UndoLayout:
     """An undo looks twice, before it is announced and when it is carried out: again, for anything may have changed."""
     asked = [
         *questions(oids),
@@ -250,23 +246,23 @@ def layout(connection: "Connection", oids: Sequence[int]) -> UndoLayout:
         Question(_SIZES, [list(oids)]),
         about_switching_off(connection),
     ]
-    *found, foreign, sizes, full = ask_all(connection, asked, again=True)
+    *found, foreign, sizes, full = connection.ask_all(asked, again=True)
     known = {one.oid: one for one in made_of(found)}
     return UndoLayout(known, foreign_keys(foreign), dict(sizes), full[0][0])
 
 
-def more(connection: "Connection", oids: Sequence[int]) -> dict[int, Table]:
+def more(connection: Connection, oids: Sequence[int]) -> dict[int, Table]:
     """Tables at the other end of foreign keys."""
-    found = ask_all(connection, questions(oids), again=True) if oids else []
+    found = connection.ask_all(questions(oids), again=True) if oids else []
     return {one.oid: one for one in made_of(found)} if found else {}
 
 
-def may_switch_off(connection: "Connection") -> bool:
+def may_switch_off(connection: Connection) -> bool:
     """All triggers of a session, foreign keys included."""
-    return ask(connection, *about_switching_off(connection))[0][0]
+    return connection.ask(*about_switching_off(connection))[0][0]
 
 
-def about_switching_off(connection: "Connection") -> Question:
+def about_switching_off(connection: Connection) -> Question:
     version = connection.info.server_version
     grant = " or has_parameter_privilege('session_replication_role', 'set')" if version >= 150000 else ""
     return Question(f"select rolsuper{grant} from pg_roles where rolname = current_user")

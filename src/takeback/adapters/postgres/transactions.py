@@ -1,17 +1,13 @@
 """Transactions of effects, seen from outside: did it happen, is it held for review, who ends it?"""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from takeback.adapters.postgres.connection import Question, ask, ask_all, driver, run
+from takeback.adapters.postgres.connection import Connection, Question, driver
 from takeback.adapters.postgres.tables import literal
 from takeback.errors import Refused, ResourceUnreachable
 from takeback.model.database import Database
 from takeback.model.ids import short
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 _PATIENCE = 10.0
 
@@ -31,15 +27,15 @@ _WHO = (
 KEEPER = "(select pg_has_role(session_user, nspowner, 'usage') from pg_namespace where nspname = 'takeback')"
 
 
-def identity(connection: "Connection") -> str:
+def identity(connection: Connection) -> str:
     """Of the server and the database in it: another one may have the same name."""
-    system, database = ask(connection, f"select {_WHO}")[0]
+    system, database = connection.ask(f"select {_WHO}")[0]
     return f"{system}/{database}"
 
 
-def introduced(connection: "Connection") -> str:
+def introduced(connection: Connection) -> str:
     """The same, and the connection knows whether its role may put rows back."""
-    system, database, connection.keeper = ask(connection, f"select {_WHO}, {KEEPER}")[0]
+    system, database, connection.keeper = connection.ask(f"select {_WHO}, {KEEPER}")[0]
     return f"{system}/{database}"
 
 
@@ -53,7 +49,7 @@ def refuse_another(identity: str, database: Database) -> None:
         )
 
 
-def happened(connection: "Connection", effect: str) -> dict[str, Any] | None:
+def happened(connection: Connection, effect: str) -> dict[str, Any] | None:
     """What it changed, in numbers, if it is there and was not taken back; else None. A session that may still work on
     it is ended first, so the answer is final."""
     found = end_work(connection, effect)
@@ -63,7 +59,7 @@ def happened(connection: "Connection", effect: str) -> dict[str, Any] | None:
     return None if number is None or undone_by else told or {}
 
 
-def end_work(connection: "Connection", effect: str) -> list[tuple[Any, ...]]:
+def end_work(connection: Connection, effect: str) -> list[tuple[Any, ...]]:
     """A server process whose client died keeps running until it notices, over a network for minutes. Returns the
     marker, if there is one: looked for after no session works on it."""
     deadline = time.monotonic() + _PATIENCE
@@ -85,18 +81,20 @@ def end_work(connection: "Connection", effect: str) -> list[tuple[Any, ...]]:
         time.sleep(0.01)
 
 
-def _looked(connection: "Connection", effect: str) -> list[list[tuple[Any, ...]]]:
-    errors = driver().errors
+def _looked(connection: Connection, effect: str) -> list[list[tuple[Any, ...]]]:
     at_work = Question(_AT_WORK, [effect])
     try:
-        return ask_all(connection, [at_work, Question("select * from takeback.find(%s)", [effect])])
-    except (errors.InvalidSchemaName, errors.UndefinedFunction):  # it is not protected, or no longer
-        return [*ask_all(connection, [at_work]), []]
+        return connection.ask_all([at_work, Question("select * from takeback.find(%s)", [effect])])
+    except (
+        driver().errors.InvalidSchemaName,
+        driver().errors.UndefinedFunction,
+    ):  # it is not protected, or no longer
+        return [*connection.ask_all([at_work]), []]
 
 
-def _terminate(connection: "Connection", pid: int) -> None:
+def _terminate(connection: Connection, pid: int) -> None:
     try:
-        ask(connection, "select pg_terminate_backend(%s)", [pid])
+        connection.ask("select pg_terminate_backend(%s)", [pid])
     except driver().errors.InsufficientPrivilege:
         return  # then it must end by itself
 
@@ -114,43 +112,43 @@ select current_setting('max_prepared_transactions')::int > (select count(*) from
 _PREPARED = "select 1 from pg_prepared_xacts where gid = %s and database = current_database()"
 
 
-def preparable(connection: "Connection") -> bool:
+def preparable(connection: Connection) -> bool:
     """Asked in the transaction that is to be held."""
-    return bool(ask(connection, _PREPARABLE)[0][0])
+    return bool(connection.ask(_PREPARABLE)[0][0])
 
 
-def prepare(connection: "Connection", effect: str) -> None:
-    run(connection, f"prepare transaction {literal(_name(effect))}")
+def prepare(connection: Connection, effect: str) -> None:
+    connection.run(f"prepare transaction {literal(_name(effect))}")
 
 
-def name_session(connection: "Connection", effect: str) -> None:
+def name_session(connection: Connection, effect: str) -> None:
     """So that a waiting session can see what it waits for. The name ends with the transaction."""
-    run(connection, f"set local application_name = {literal(_name(effect))}")
+    connection.run(f"set local application_name = {literal(_name(effect))}")
 
 
-def prepared(connection: "Connection", effect: str) -> bool:
+def prepared(connection: Connection, effect: str) -> bool:
     """Called when no session can prepare it any more."""
     end_work(connection, effect)
-    return bool(ask(connection, _PREPARED, [_name(effect)]))
+    return bool(connection.ask(_PREPARED, [_name(effect)]))
 
 
-def keep(connection: "Connection", effect: str) -> None:
+def keep(connection: Connection, effect: str) -> None:
     """Twice is once."""
     if not prepared(connection, effect):
-        if ask(connection, "select no from takeback.find(%s)", [effect])[0][0] is None:
+        if connection.ask("select no from takeback.find(%s)", [effect])[0][0] is None:
             raise gone(effect)
         return
     try:
-        run(connection, f"commit prepared {literal(_name(effect))}")
+        connection.run(f"commit prepared {literal(_name(effect))}")
     except driver().errors.UndefinedObject:
         keep(connection, effect)  # someone else decided at the same moment
 
 
-def drop(connection: "Connection", effect: str) -> None:
+def drop(connection: Connection, effect: str) -> None:
     """If it is still held."""
     if prepared(connection, effect):
         try:
-            run(connection, f"rollback prepared {literal(_name(effect))}")
+            connection.run(f"rollback prepared {literal(_name(effect))}")
         except driver().errors.UndefinedObject:
             return
 

@@ -4,16 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.postgres import attachment, markers
-from takeback.adapters.postgres.connection import (
-    Question,
-    ask,
-    ask_all,
-    driver,
-    give_up,
-    patience,
-    run,
-    wait_no_longer,
-)
+from takeback.adapters.postgres.connection import Connection, Question, driver, patience, wait_no_longer
 from takeback.adapters.postgres.ddl import dropped_tables
 from takeback.adapters.postgres.dependents import rebase
 from takeback.adapters.postgres.install import hold, outdated
@@ -39,8 +30,6 @@ from takeback.model.ids import short
 from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
     Rows = list[tuple[Any, ...]]
 
 TRIES = 5
@@ -54,12 +43,12 @@ _ALONE = 2  # from this attempt on
 
 
 def as_planned(
-    connection: "Connection", database: Database, of: Effect, on_conflict: OnConflict
+    connection: Connection, database: Database, of: Effect, on_conflict: OnConflict
 ) -> tuple[TargetOutcome, ...]:
     """Nothing is left of the looking."""
     whole = target_of(database, of.id)
     refuse_guest(connection)
-    _, rows = ask_all(connection, [Question("begin"), markers.question(of.id)])
+    _, rows = connection.ask_all([Question("begin"), markers.question(of.id)])
     op = markers.found(connection, rows)
     if op is None:
         return (TargetOutcome(whole, Outcome.CONFLICT, _UNKNOWN, obstacle=Obstacle.OTHER),)
@@ -75,7 +64,7 @@ def as_planned(
     seen = look(connection, op, on_conflict)
     found = [_outcome(database, one) for one in listed(connection, seen)] if seen.conflicts else []
     # A rollback would let the driver forget what the server has learnt.
-    run(connection, "commit" if seen.plain else "rollback")
+    connection.run("commit" if seen.plain else "rollback")
     if seen.to_do:
         return (TargetOutcome(whole, Outcome.UNDONE, _rows(seen.to_do)), *found)
     if op.counters and not found and not op.logs:
@@ -84,7 +73,7 @@ def as_planned(
 
 
 def _as_unwound(
-    connection: "Connection", database: Database, op: PostgresOp, on_conflict: OnConflict
+    connection: Connection, database: Database, op: PostgresOp, on_conflict: OnConflict
 ) -> tuple[TargetOutcome, ...]:
     """Tried, to the end or to what is in the way; then rolled back."""
     if outdated(connection):
@@ -94,7 +83,7 @@ def _as_unwound(
         )
     wait_no_longer(connection)
     found = unwind(connection, op, op.no, on_conflict, lock=False)
-    give_up(connection)
+    connection.give_up()
     if found.obstacles:
         return tuple(_outcome(database, one) for one in found.obstacles)
     words = ([_rows(found.to_do)] if found.to_do else []) + list(found.sentences)
@@ -118,7 +107,7 @@ def _outcome(database: Database, one: Any) -> TargetOutcome:
 _OBSTACLES = {"changed": Obstacle.CHANGED, "reoccupied": Obstacle.CHANGED, "missing": Obstacle.GONE}
 
 
-def take_back(connection: "Connection", effect: Effect) -> dict[str, Any]:
+def take_back(connection: Connection, effect: Effect) -> dict[str, Any]:
     """Carry an undo out. Its own images are written under its own id, so that it can be undone in its turn."""
     refuse_guest(connection)
     asked = [
@@ -149,7 +138,7 @@ def take_back(connection: "Connection", effect: Effect) -> dict[str, Any]:
 
 
 def _take_back(
-    connection: "Connection",
+    connection: Connection,
     effect: Effect,
     attempt: int,
     found: "Sequence[Rows]",
@@ -192,16 +181,16 @@ def _take_back(
         ended.append(markers.mirror(number, op))
     if not partial:
         ended.append(markers.not_in_force(op, effect.id))
-    left[:] = ask_all(connection, [*ended, Question(attachment.ATTACHED)])[-1]
+    left[:] = connection.ask_all([*ended, Question(attachment.ATTACHED)])[-1]
     if not partial:
         markers.follow(connection, op)
     elif rebase(connection, seen):
-        run(connection, "update takeback.op set rebased = true where no = %s", [number])
+        connection.run("update takeback.op set rebased = true where no = %s", [number])
     return told
 
 
 def _unwind(
-    connection: "Connection", effect: Effect, op: PostgresOp, number: int, on_conflict: OnConflict
+    connection: Connection, effect: Effect, op: PostgresOp, number: int, on_conflict: OnConflict
 ) -> dict[str, Any]:
     """All of it or nothing: what an effect did to the schema cannot be left out."""
     found = unwind(connection, op, number, on_conflict, lock=True)
@@ -209,18 +198,18 @@ def _unwind(
         raise refuse(op, found.obstacles, len(found.obstacles))
     told: dict[str, Any] = {"tables": found.tables, "schema": list(found.sentences)}
     moves = dropped_tables.marked(connection, found.moves)
-    run(connection, *close_op(number, markers.touched(connection, number), told, moves))
+    connection.run(*close_op(number, markers.touched(connection, number), told, moves))
     markers.taken_back(connection, op, effect.id)
     return told
 
 
-def reverse(connection: "Connection", effect: Effect) -> None:
+def reverse(connection: Connection, effect: Effect) -> None:
     """As if it had never been, marker included: for a change whose later steps failed."""
     asked = [markers.question(effect.id, lock=True)]
     _tried(connection, effect.id, asked, lambda attempt, found: _reverse(connection, attempt, found[0]))
 
 
-def _reverse(connection: "Connection", attempt: int, rows: "Rows") -> dict[str, Any]:
+def _reverse(connection: Connection, attempt: int, rows: "Rows") -> dict[str, Any]:
     op = markers.found(connection, rows)
     if op is None:
         return {}
@@ -249,42 +238,40 @@ def _reverse(connection: "Connection", attempt: int, rows: "Rows") -> dict[str, 
     return {}
 
 
-def _stop_others(connection: "Connection", op: PostgresOp) -> None:
+def _stop_others(connection: Connection, op: PostgresOp) -> None:
     """Make writers of these tables wait until the effect is undone."""
-    there = ask(
-        connection,
+    there = connection.ask(
         "select c.oid::regclass::text from takeback.log l join pg_class c on c.oid = l.relation "
         "where l.no = any (%s) order by l.relation",
         [list(op.logs)],
     )
     for (name,) in there:
-        run(connection, f"lock table {name} in share row exclusive mode")
+        connection.run(f"lock table {name} in share row exclusive mode")
 
 
 def _tried(
-    connection: "Connection",
+    connection: Connection,
     effect: str,
     asked: Sequence[Question],
     work: "Callable[[int, Sequence[Rows]], dict[str, Any]]",
 ) -> dict[str, Any]:
     """Others write at the same time: what was found may have moved before it was put back. Then it is looked at
     again; if they are quicker once more, they must wait. What is `asked` first is asked with the beginning."""
-    errors = driver().errors
     begin = [Question("begin isolation level read committed"), Question(patience(connection))]
     for attempt in range(TRIES):
         left = TRIES - 1 - attempt
         try:
-            found = work(attempt, ask_all(connection, [*begin, *asked])[len(begin) :])
-        except (errors.SerializationFailure, errors.DeadlockDetected):
-            give_up(connection)
+            found = work(attempt, connection.ask_all([*begin, *asked])[len(begin) :])
+        except (driver().errors.SerializationFailure, driver().errors.DeadlockDetected):
+            connection.give_up()
             if not left:
                 raise
         except RowsMoved:
-            give_up(connection)
+            connection.give_up()
             if not left:
                 raise not_as_before(effect) from None
         except BaseException:
-            give_up(connection)
+            connection.give_up()
             raise
         else:
             commit(connection)

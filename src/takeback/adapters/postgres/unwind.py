@@ -1,11 +1,11 @@
 """Take one effect back from its end to its beginning: rows it wrote last, then the schema change before them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.postgres import constraints, markers, put_back
 from takeback.adapters.postgres import net as nets
-from takeback.adapters.postgres.connection import Question, ask, ask_all, driver, patience, run
+from takeback.adapters.postgres.connection import Connection, Question, driver, patience
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import SchemaStep, steps_of, where_it_is_now
 from takeback.adapters.postgres.ddl.dropped_tables import COME, TableMove
@@ -19,10 +19,6 @@ from takeback.adapters.postgres.tables import Table, UndoLayout, layout, more
 from takeback.errors import Conflict, Drifted, Forgotten, UndoFailed
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 MOST = 100
 
@@ -52,7 +48,7 @@ class Look(NamedTuple):
 
 
 def look(
-    connection: "Connection",
+    connection: Connection,
     op: PostgresOp,
     on_conflict: OnConflict,
     lock: bool = False,
@@ -112,17 +108,17 @@ def _net(table: Table, one: KeptImages, op: PostgresOp, stretch: Stretch, size: 
     return net._replace(joined=nets.read_at_once(net, size))
 
 
-def _lock(connection: "Connection", ties: constraints.Ties, full: bool) -> None:
+def _lock(connection: Connection, ties: constraints.Ties, full: bool) -> None:
     """Rows with a key are compared again in the statement that changes them, so that others may keep writing. Without a
     key, or with foreign keys that cascade, others must wait."""
     touched = {oid for oid, one in ties.nets.items() if not full or not one.keyed}
     if not full:
         touched |= {one.child for one in ties.foreign if one.parent in touched} & set(ties.tables)
     for oid in sorted(touched):
-        run(connection, f"lock table {ties.tables[oid].sql} in share row exclusive mode")
+        connection.run(f"lock table {ties.tables[oid].sql} in share row exclusive mode")
 
 
-def _ties(connection: "Connection", found: dict[int, Net], there: UndoLayout) -> constraints.Ties:
+def _ties(connection: Connection, found: dict[int, Net], there: UndoLayout) -> constraints.Ties:
     # NOT VALID says nothing of old rows. Where triggers cannot be switched off, the server checks each row anyway.
     foreign = tuple(
         one._replace(valid=one.valid or not there.full)
@@ -155,7 +151,7 @@ def _other_columns(before: list[Any], now: list[Any]) -> str:
     )
 
 
-def listed(connection: "Connection", seen: Look) -> list[RowObstacle]:
+def listed(connection: Connection, seen: Look) -> list[RowObstacle]:
     """At most a hundred, and then how many more."""
     found = list(seen.odd)
     for one in seen.ties.nets.values():
@@ -177,10 +173,9 @@ def plainly(seen: Look) -> bool:
     return not any(state in "AR" for table in touched for _, state in (*table.triggers, *table.rules))
 
 
-def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict[str, dict[str, int]]:
+def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[str, dict[str, int]]:
     """Put the rows back. The writes belong to the op that is open on the connection, unless they need not be
     `logged`."""
-    psycopg = driver()
     touched = [one.table for one in seen.ties.nets.values()]
     off, on = (_ALL_OFF, _ALL_ON) if seen.full else (put_back.quiet(touched), put_back.loud(touched))
     first = [patience(connection), *([] if logged else ["set local takeback.op = ''"])]
@@ -197,14 +192,14 @@ def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict
         if seen.plain and seen.full:
             done, found = put_back.apply_at_once(connection, seen.ties, list(map(Question, first)), last)
         else:
-            run(connection, "; ".join(first))
+            connection.run("; ".join(first))
             done = put_back.apply(connection, seen.ties, seen.full)
             broken = constraints.violated(connection, seen.ties) if seen.full else []
-            found = ask_all(connection, last)
+            found = connection.ask_all(last)
         differing = found[1 : len(again) + 1][1::2]
     except (
-        psycopg.errors.IntegrityError,
-        psycopg.errors.RaiseException,
+        driver().errors.IntegrityError,
+        driver().errors.RaiseException,
     ) as error:
         if seen.presumed:
             raise put_back.RowsMoved from None  # it will be seen which rows are in the way
@@ -230,10 +225,9 @@ _ALL_OFF = ("set local session_replication_role = replica",)
 _ALL_ON = ("set local session_replication_role = origin",)
 
 
-def _set_counters(connection: "Connection", op: PostgresOp) -> None:
+def _set_counters(connection: Connection, op: PostgresOp) -> None:
     """A sequence that was set back goes forward again: never back, others draw from it."""
-    run(
-        connection,
+    connection.run(
         "select setval(c.sequence::regclass, c.value, true) from takeback.counter c "
         "join pg_sequence s on s.seqrelid = c.sequence where c.op = %s and "
         "(pg_sequence_last_value(c.sequence) is null "
@@ -295,7 +289,7 @@ class Unwound(NamedTuple):
 
 
 def unwind(
-    connection: "Connection", op: PostgresOp, number: int, on_conflict: OnConflict, lock: bool
+    connection: Connection, op: PostgresOp, number: int, on_conflict: OnConflict, lock: bool
 ) -> Unwound:
     """The writes belong to op `number`. It stops at the first stage with a conflict."""
     record = again(connection, op)
@@ -324,27 +318,25 @@ def unwind(
     return Unwound(tuple(looks), tuple(moves), done, tuple(said), tuple(obstacles))
 
 
-def one_way(connection: "Connection", op: PostgresOp, moves: Sequence[TableMove]) -> str:
+def one_way(connection: Connection, op: PostgresOp, moves: Sequence[TableMove]) -> str:
     """Why an effect cannot be taken back as it is now; empty if it can. Its undo is carried out and rolled back."""
-    psycopg = driver()
-    run(connection, "savepoint takeback_way_back")
+    connection.run("savepoint takeback_way_back")
     try:
         whole = op._replace(logs=markers.touched(connection, op.no), moves=tuple(moves))
         found = unwind(connection, whole, op.no, OnConflict.REFUSE, lock=False)
         why = "; ".join(
             f"{one.table} {one.key} {one.detail}".replace("  ", " ") for one in found.obstacles[:3]
         )
-    except psycopg.Error as error:
+    except driver().Error as error:
         why = str(error.diag.message_primary)
-    run(connection, "rollback to savepoint takeback_way_back")
+    connection.run("rollback to savepoint takeback_way_back")
     return why
 
 
-def again(connection: "Connection", op: PostgresOp) -> PostgresOp:
+def again(connection: Connection, op: PostgresOp) -> PostgresOp:
     """An effect that was taken back and brought again happened the second time as that redo says."""
     while True:
-        rows = ask(
-            connection,
+        rows = connection.ask(
             "select r.id from takeback.op u join takeback.op r on r.undoes = u.id "
             "where u.undoes = %s and r.undone_by is null and not r.partial and not r.forgotten "
             "order by r.no desc limit 1",
@@ -357,7 +349,7 @@ def again(connection: "Connection", op: PostgresOp) -> PostgresOp:
 
 
 def _rows(
-    connection: "Connection",
+    connection: Connection,
     op: PostgresOp,
     stretch: Stretch,
     on_conflict: OnConflict,
@@ -378,13 +370,13 @@ def _rows(
     return ()
 
 
-def _wrote(connection: "Connection", op: PostgresOp, log: int, stretch: Stretch) -> bool:
+def _wrote(connection: Connection, op: PostgresOp, log: int, stretch: Stretch) -> bool:
     own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
-    return bool(ask(connection, f"select 1 from {log_name(log)} where {own} limit 1"))
+    return bool(connection.ask(f"select 1 from {log_name(log)} where {own} limit 1"))
 
 
 def _event(
-    connection: "Connection", event: TableMove | SchemaStep, number: int
+    connection: Connection, event: TableMove | SchemaStep, number: int
 ) -> tuple[list[TableMove], list[str]]:
     before = definitions.read(connection)
     if isinstance(event, TableMove):
@@ -410,5 +402,5 @@ def _event(
         differ = [*definitions.differing(after, before), *definitions.differing(before, after)]
         changed = {one.oid for one in differ if one.kind in ("relation", "column")}
         capture_again(connection, changed, new=False)
-    at = ask(connection, "select nextval('takeback.step')")[0][0]
+    at = connection.ask("select nextval('takeback.step')")[0][0]
     return [move._replace(step=at) for move in moved], [*said, *(move.sentence for move in moved)]

@@ -199,7 +199,7 @@ def driver() -> Any:
 
 def connect(address: Address) -> "Connection[Any]":
     """Each statement is its own transaction unless one is begun by name."""
-    psycopg = driver()
+    driver()  # or the hint how to install it
     said = _options_of(address.url)
     usual = {name: value for name, value in _ALIVE.items() if name not in said}
     try:
@@ -212,12 +212,12 @@ def connect(address: Address) -> "Connection[Any]":
             **usual,
         )
         _greet(connection, address)
-    except psycopg.OperationalError as error:
+    except driver().OperationalError as error:
         raise ServerUnreachable(
             f"The store at {address.shown} cannot be reached: {first_line(error)}",
             hint="Check the address, the password (PGPASSWORD, ~/.pgpass) and that the server is running.",
         ) from None
-    except psycopg.ProgrammingError as error:
+    except driver().ProgrammingError as error:
         raise Misuse(
             # What stands in quotes may be a password.
             f"The address of the store is not understood: {first_line(error).partition(chr(34))[0].rstrip(': ')}.",
@@ -255,11 +255,10 @@ _DAMAGED = ("XX001", "XX002")
 
 def is_lost(error: Any) -> bool:
     """Whether the connection was lost: then the outcome of the statement is unknown."""
-    psycopg = driver()
     state: str = error.sqlstate or ""
-    if isinstance(error, psycopg.InterfaceError):
+    if isinstance(error, driver().InterfaceError):
         return True
-    return isinstance(error, psycopg.OperationalError) and (
+    return isinstance(error, driver().OperationalError) and (
         not state or (state[:2] in ("08", "57") and state != "57014")
     )
 

@@ -93,13 +93,12 @@ class PostgresDatabase:
 
     def ask(self, question: Callable[[StoreSession], Any]) -> Any:
         """Outside of any transaction of ours, and once more if the connection was cut: it must be safe to ask twice."""
-        psycopg = driver()
         until = self._patient_until()
         while True:
             session, kept = self._borrowed(until)
             try:
                 answer = question(session)
-            except psycopg.Error as error:
+            except driver().Error as error:
                 if not is_lost(error):
                     self._give_back(session)
                     raise translated(error) from error
@@ -203,7 +202,6 @@ class PostgresDatabase:
                 self._writing = 0
 
     def _begun(self) -> StoreSession:
-        psycopg = driver()
         until = self._patient_until()
         while True:
             kept = self._writer is not None
@@ -211,26 +209,24 @@ class PostgresDatabase:
             try:
                 session.connection.execute(b"begin; lock table turn in exclusive mode")
                 return session
-            except psycopg.Error as error:
+            except driver().Error as error:
                 self._roll_back(session)
                 if not is_lost(error) or (not kept and time.monotonic() >= until):
                     raise translated(error) from error
 
     def _roll_back(self, session: StoreSession) -> None:
-        psycopg = driver()
         try:
             if session.in_transaction:
                 session.connection.execute(b"rollback")
-        except psycopg.Error:
+        except driver().Error:
             session.connection.close()
         if session.connection.closed and self._writer is session:
             self._writer = None
 
     def _commit(self, session: StoreSession) -> None:
-        psycopg = driver()
         try:
             session.connection.execute(b"commit")
-        except psycopg.Error as error:
+        except driver().Error as error:
             if not is_lost(error):
                 raise translated(error) from error
             session.connection.close()
@@ -240,14 +236,13 @@ class PostgresDatabase:
 
     def _was_taken(self, seq: int, hash: bytes) -> bool:
         """Whether the transaction with this append was committed. It has certainly ended then: it had the turn."""
-        psycopg = driver()
         try:
             session = self._begun()
             found = session.execute(
                 "SELECT 1 FROM records WHERE seq = ? AND hash = ?", (seq, hash)
             ).fetchone()
             session.connection.execute(b"rollback")
-        except (ServerUnreachable, psycopg.Error) as error:
+        except (ServerUnreachable, driver().Error) as error:
             raise in_doubt() from error
         return found is not None
 
@@ -258,7 +253,6 @@ class PostgresDatabase:
     def once(self, question: Callable[[StoreSession, bool], Any], run: str = "") -> Any:
         """One statement that writes, and that knows by its token whether it was carried out before: it runs again, with
         True, if the connection was lost and the outcome is unknown."""
-        psycopg = driver()
         with self.lock:
             self._refuse_misuse()
             until = self._patient_until()
@@ -270,7 +264,7 @@ class PostgresDatabase:
                     raise in_doubt() if again else error from None
                 try:
                     return question(session, again)
-                except psycopg.Error as error:
+                except driver().Error as error:
                     if session.connection.closed or is_lost(error):
                         session.connection.close()
                         self._writer = None
@@ -309,10 +303,9 @@ class PostgresDatabase:
 
     @contextmanager
     def understood(self, run: str = "") -> Generator[None, None, None]:
-        psycopg = driver()
         try:
             yield
-        except psycopg.Error as error:
+        except driver().Error as error:
             raise translated(error, run) from error
 
 

@@ -99,10 +99,9 @@ class Statement:
 
 
 def _problem(speaker: Any, result: Any) -> Exception:
-    psycopg = driver()
     if result.error_field(67) is None:  # no SQLSTATE: it was not the server who said so
-        return psycopg.OperationalError(speaker.get_error_message())
-    return psycopg.errors.error_from_result(result)
+        return driver().OperationalError(speaker.get_error_message())
+    return driver().errors.error_from_result(result)
 
 
 class Aside:
@@ -116,13 +115,12 @@ class Aside:
 
     def ask(self, values: Sequence[bytes | None]) -> bool:
         """Whether it was sent; not while the one before is not answered."""
-        psycopg = driver()
         try:
             if self._asked and self.answered() is None:
                 return False
             self._session = self._session or self._database.kept(time.monotonic())
             self._statement.send(self._session.connection, self._session.prepared, values)
-        except (psycopg.Error, Unavailable):
+        except (driver().Error, Unavailable):
             self._give_up()
             return False
         self._asked = True
@@ -130,12 +128,11 @@ class Aside:
 
     def answered(self) -> bool | None:
         """Whether what was sent has been carried out; None: it is not answered yet."""
-        psycopg = driver()
         if not self._session or not self._asked:
             return False
         try:
             found = self._statement.received(self._session.connection)
-        except psycopg.Error:
+        except driver().Error:
             self._give_up()
             return False
         if found is not None:

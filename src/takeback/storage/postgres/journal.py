@@ -141,10 +141,9 @@ class PostgresJournal(SqlJournal):
                 return records
 
     def _plainly(self, session: StoreSession, *what: Any) -> tuple[Record, ...] | None:
-        psycopg = driver()
         try:
             return self._plain.append(session, *what)
-        except psycopg.errors.UniqueViolation:
+        except driver().errors.UniqueViolation:
             if session.in_transaction:
                 raise
             return None  # someone else came in between; the tables will tell what may be appended now

@@ -303,7 +303,6 @@ class Waking:
             self._lock.release()
 
     def _listen(self, until: float) -> None:
-        psycopg = driver()
         try:
             if self._ear is None:
                 self._ear = self._database.another()
@@ -312,7 +311,7 @@ class Waking:
             left = max(0.0, until - time.monotonic())
             for _ in self._ear.connection.notifies(timeout=left, stop_after=1):
                 return
-        except (psycopg.Error, Unavailable):
+        except (driver().Error, Unavailable):
             self.close()
             time.sleep(max(0.0, min(1.0, until - time.monotonic())))
 

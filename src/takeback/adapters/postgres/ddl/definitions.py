@@ -1,14 +1,10 @@
 """The schema object by object, as the server has it, and changes of it as they are kept."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.postgres.connection import ask, run
+from takeback.adapters.postgres.connection import Connection
 from takeback.adapters.postgres.tables import quoted
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 Key = tuple[str, int, int]
 TABLES = ("r", "p")
@@ -57,8 +53,8 @@ class Thing(NamedTuple):
 Things = dict[Key, Thing]
 
 
-def read(connection: "Connection") -> Things:
-    rows = ask(connection, "select kind, oid, part, doc from takeback.objects()")
+def read(connection: Connection) -> Things:
+    rows = connection.ask("select kind, oid, part, doc from takeback.objects()")
     return {thing.key: thing for thing in from_json(rows)}
 
 
@@ -155,11 +151,9 @@ class SchemaStep(NamedTuple):
 Again = dict[Key, tuple[int, int]]
 
 
-def steps_of(connection: "Connection", op: int) -> list[SchemaStep]:
-    rows = ask(
-        connection,
-        "select no, step, before, after, saved from takeback.ddl where op = %s order by step",
-        [op],
+def steps_of(connection: Connection, op: int) -> list[SchemaStep]:
+    rows = connection.ask(
+        "select no, step, before, after, saved from takeback.ddl where op = %s order by step", [op]
     )
     return [
         SchemaStep(no, step, tuple(from_json(before)), tuple(from_json(after)), tuple(saved))
@@ -167,7 +161,7 @@ def steps_of(connection: "Connection", op: int) -> list[SchemaStep]:
     ]
 
 
-def where_it_is_now(connection: "Connection", step: SchemaStep) -> SchemaStep:
+def where_it_is_now(connection: Connection, step: SchemaStep) -> SchemaStep:
     """With the numbers that things have by now."""
     again = _again(connection)
     return step._replace(
@@ -177,8 +171,8 @@ def where_it_is_now(connection: "Connection", step: SchemaStep) -> SchemaStep:
     )
 
 
-def _again(connection: "Connection") -> Again:
-    rows = ask(connection, "select kind, oid, part, new_oid, new_part from takeback.again")
+def _again(connection: Connection) -> Again:
+    rows = connection.ask("select kind, oid, part, new_oid, new_part from takeback.again")
     return {(kind, oid, part): (new_oid, new_part) for kind, oid, part, new_oid, new_part in rows}
 
 
@@ -211,16 +205,16 @@ def _moved_rows(saved: dict[str, Any], again: Again) -> dict[str, Any]:
     return {**saved, "relation": _resolved("relation", relation, 0, again)[0], "now": now}
 
 
-def forget_rows(connection: "Connection", saved: Saved) -> None:
+def forget_rows(connection: Connection, saved: Saved) -> None:
     for one in saved:
         numbers = [one["no"]] if "no" in one else []
         numbers += [info["saved"]["no"] for info in one.get("added", {}).values() if "saved" in info]
         for number in numbers:
-            run(connection, f"drop table if exists takeback.saved_{int(number)}, takeback.left_{int(number)}")
+            connection.run(f"drop table if exists takeback.saved_{int(number)}, takeback.left_{int(number)}")
 
 
-def forget(connection: "Connection", op: int) -> None:
+def forget(connection: Connection, op: int) -> None:
     """Of an effect that can never be undone."""
-    for (saved,) in ask(connection, "select saved from takeback.ddl where op = %s", [op]):
+    for (saved,) in connection.ask("select saved from takeback.ddl where op = %s", [op]):
         forget_rows(connection, saved)
-    run(connection, "delete from takeback.ddl where op = %s", [op])
+    connection.run("delete from takeback.ddl where op = %s", [op])

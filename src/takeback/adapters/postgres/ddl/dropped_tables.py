@@ -3,14 +3,11 @@ part of it: indexes, triggers, rights, sequences, comments, rows. Undo takes it 
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.postgres.connection import ask, driver, run
+from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.statements import tokens
 from takeback.adapters.postgres.tables import quoted, tables
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 GONE, COME = "gone", "come"
 
@@ -74,86 +71,81 @@ def dropped_names(statement: str) -> tuple[list[str], bool] | None:
     return (names, maybe) if all(names) else None
 
 
-def drop(connection: "Connection", statement: str, op: int) -> list[TableMove] | None:
+def drop(connection: Connection, statement: str, op: int) -> list[TableMove] | None:
     """Put on the shelf what the statement would drop. None: it is about something else, or other things hang on it, and
     nothing was done."""
     parsed = dropped_names(statement)
     if parsed is None:
         return None
-    oids = [ask(connection, "select to_regclass(%s)::oid::int8", [name])[0][0] for name in parsed[0]]
+    oids = [connection.ask("select to_regclass(%s)::oid::int8", [name])[0][0] for name in parsed[0]]
     found = {one.oid: one for one in tables(connection, [oid for oid in oids if oid])}
     if any(oid is not None and oid not in found for oid in oids) or any(
         one.kind == "f" or one.root != one.oid or one.by_row for one in found.values()
     ):
         return None  # a temporary table, a partition: as it is
-    psycopg = driver()
-    run(connection, "savepoint takeback_drop")
+    connection.run("savepoint takeback_drop")
     try:
         # Asked first: is it allowed, and does nothing else hang on it?
-        run(connection, re.sub(r"(?i)\bcascade\s*$", "", statement))
-    except psycopg.errors.DependentObjectsStillExist:
-        run(connection, "rollback to savepoint takeback_drop")
+        connection.run(re.sub(r"(?i)\bcascade\s*$", "", statement))
+    except driver().errors.DependentObjectsStillExist:
+        connection.run("rollback to savepoint takeback_drop")
         return None
-    run(connection, "rollback to savepoint takeback_drop")
+    connection.run("rollback to savepoint takeback_drop")
     return [put(connection, op, oid) for oid in dict.fromkeys(oids) if oid is not None]
 
 
-def put(connection: "Connection", op: int, oid: int) -> TableMove:
+def put(connection: Connection, op: int, oid: int) -> TableMove:
     return _somewhere(connection, op, lambda place: _put(connection, place, oid))
 
 
 _PLACES = 100  # shelves of one effect, at most
 
 
-def _somewhere(connection: "Connection", op: int, act: Callable[[str], Any]) -> Any:
+def _somewhere(connection: Connection, op: int, act: Callable[[str], Any]) -> Any:
     """On the first shelf of the effect where the name is free: it may put two things of one name away."""
-    psycopg = driver()
     for number in range(_PLACES):
         place = f"takeback_{op}_{number}" if number else f"takeback_{op}"
-        fresh = not ask(connection, "select to_regnamespace(%s) is not null", [place])[0][0]
-        run(connection, "savepoint takeback_put")
+        fresh = not connection.ask("select to_regnamespace(%s) is not null", [place])[0][0]
+        connection.run("savepoint takeback_put")
         try:
-            run(connection, f"create schema if not exists {place}")
+            connection.run(f"create schema if not exists {place}")
             return act(place)
-        except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject):
+        except (driver().errors.DuplicateTable, driver().errors.DuplicateObject):
             if fresh or number == _PLACES - 1:
                 raise
-            run(connection, "rollback to savepoint takeback_put")
+            connection.run("rollback to savepoint takeback_put")
     return None
 
 
-def _put(connection: "Connection", place: str, oid: int) -> TableMove:
+def _put(connection: Connection, place: str, oid: int) -> TableMove:
     schema, name = _name(connection, oid)
     parts = [
         row[0]
-        for row in ask(
-            connection,
+        for row in connection.ask(
             "select relid::oid::int8 from pg_partition_tree(%s::oid) where relid <> %s::oid order by level, relid",
             [oid, oid],
         )
     ]
-    foreign = ask(
-        connection,
+    foreign = connection.ask(
         "select conname, pg_get_constraintdef(oid) from pg_constraint "
         "where conrelid = %s and contype = 'f' and conparentid = 0 and confrelid <> conrelid order by conname",
         [oid],
     )
     for constraint, _ in foreign:
         # On the shelf it must not hold on to rows of others.
-        run(connection, f"alter table {_sql(schema, name)} drop constraint {quoted(constraint)}")
+        connection.run(f"alter table {_sql(schema, name)} drop constraint {quoted(constraint)}")
     back = _apart(connection, oid)
     for one in (oid, *parts):
         here, called = _name(connection, one)
-        run(connection, f"alter table {_sql(here, called)} set schema {place}")
+        connection.run(f"alter table {_sql(here, called)} set schema {place}")
     return TableMove(
         GONE, oid, schema, name, tuple(parts), tuple((one, two) for one, two in foreign), back=back
     )
 
 
-def _apart(connection: "Connection", oid: int) -> tuple[str, ...]:
+def _apart(connection: Connection, oid: int) -> tuple[str, ...]:
     """A partition leaves the table that it is part of; what must be done when it comes back."""
-    rows = ask(
-        connection,
+    rows = connection.ask(
         "select format('%%I.%%I', n.nspname, k.relname), format('%%I.%%I', m.nspname, c.relname), "
         "pg_get_expr(c.relpartbound, c.oid) from pg_inherits i "
         "join pg_class k on k.oid = i.inhparent join pg_namespace n on n.oid = k.relnamespace "
@@ -161,11 +153,10 @@ def _apart(connection: "Connection", oid: int) -> tuple[str, ...]:
         [oid],
     )
     for parent, this, bound in rows:
-        run(
-            connection,
+        connection.run(
             f"alter table {parent} detach partition {this}"
             if bound
-            else f"alter table {this} no inherit {parent}",
+            else f"alter table {this} no inherit {parent}"
         )
     return tuple(
         f"alter table {parent} attach partition {this} {bound}"
@@ -175,53 +166,49 @@ def _apart(connection: "Connection", oid: int) -> tuple[str, ...]:
     )
 
 
-def put_type(connection: "Connection", op: int, name: str) -> None:
+def put_type(connection: Connection, op: int, name: str) -> None:
     """A type too: images of rows may be of it."""
-    _somewhere(connection, op, lambda place: run(connection, f"alter type {name} set schema {place}"))
+    _somewhere(connection, op, lambda place: connection.run(f"alter type {name} set schema {place}"))
 
 
-def take_type(connection: "Connection", oid: int, schema: str) -> bool:
+def take_type(connection: Connection, oid: int, schema: str) -> bool:
     """False: it is not there."""
-    rows = ask(
-        connection,
+    rows = connection.ask(
         "select n.nspname, t.typname from pg_type t join pg_namespace n on n.oid = t.typnamespace "
         "where t.oid = %s and n.nspname ~ '^takeback_[0-9_]+$'",
         [oid],
     )
     for place, name in rows:
-        run(connection, f"alter type {_sql(place, name)} set schema {quoted(schema)}")
+        connection.run(f"alter type {_sql(place, name)} set schema {quoted(schema)}")
         _remove_empty(connection, place)
     return bool(rows)
 
 
-def take(connection: "Connection", move: TableMove) -> TableMove | str:
+def take(connection: Connection, move: TableMove) -> TableMove | str:
     """Back from the shelf; or why not."""
-    psycopg = driver()
-    place = ask(
-        connection,
+    place = connection.ask(
         "select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s",
         [move.oid],
     )
     if not place or not place[0][0].startswith("takeback_"):
         return "it is not where it was kept any more"
-    run(connection, "savepoint takeback_take")
+    connection.run("savepoint takeback_take")
     try:
-        run(connection, f"create schema if not exists {quoted(move.schema)}")
+        connection.run(f"create schema if not exists {quoted(move.schema)}")
         for one in (move.oid, *move.parts):
             here, called = _name(connection, one)
-            run(connection, f"alter table {_sql(here, called)} set schema {quoted(move.schema)}")
+            connection.run(f"alter table {_sql(here, called)} set schema {quoted(move.schema)}")
         for constraint, definition in move.foreign:
-            run(
-                connection,
-                f"alter table {_sql(move.schema, move.name)} add constraint {quoted(constraint)} {definition}",
+            connection.run(
+                f"alter table {_sql(move.schema, move.name)} add constraint {quoted(constraint)} {definition}"
             )
         for statement in move.back:
-            run(connection, statement)
-    except (psycopg.errors.DuplicateTable, psycopg.errors.InvalidSchemaName) as error:
-        run(connection, "rollback to savepoint takeback_take")
+            connection.run(statement)
+    except (driver().errors.DuplicateTable, driver().errors.InvalidSchemaName) as error:
+        connection.run("rollback to savepoint takeback_take")
         return f"its place is taken: {error.diag.message_primary}"
-    except psycopg.errors.IntegrityError as error:
-        run(connection, "rollback to savepoint takeback_take")
+    except driver().errors.IntegrityError as error:
+        connection.run("rollback to savepoint takeback_take")
         return f"rows that it points to are gone: {error.diag.message_primary}"
     _remove_empty(connection, place[0][0])
     # Rows of a partition are those of the table that it is part of, and are put back with that.
@@ -229,23 +216,22 @@ def take(connection: "Connection", move: TableMove) -> TableMove | str:
     return TableMove(COME, move.oid, move.schema, move.name, move.parts, content=mark)
 
 
-def _remove_empty(connection: "Connection", schema: str) -> None:
-    if not ask(
-        connection,
+def _remove_empty(connection: Connection, schema: str) -> None:
+    if not connection.ask(
         "select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s "
         "union all select 1 from pg_type t join pg_namespace n on n.oid = t.typnamespace where n.nspname = %s limit 1",
         [schema, schema],
     ):
-        run(connection, f"drop schema {quoted(schema)} restrict")
+        connection.run(f"drop schema {quoted(schema)} restrict")
 
 
-def content(connection: "Connection", oid: int) -> str:
+def content(connection: Connection, oid: int) -> str:
     """A mark of all rows of a table, whatever their order."""
-    return ask(connection, "select takeback.content(%s)", [oid])[0][0]
+    return connection.ask("select takeback.content(%s)", [oid])[0][0]
 
 
 def reverse(
-    connection: "Connection", moves: Sequence[TableMove], op: int
+    connection: Connection, moves: Sequence[TableMove], op: int
 ) -> tuple[list[TableMove], list[tuple[str, str]]]:
     """The other way round, the last one first: what was done, and what stands in the way of the rest."""
     done: list[TableMove] = []
@@ -255,7 +241,7 @@ def reverse(
             taken = take(connection, move)
             odd += [(move.shown, f"cannot come back: {taken}")] if isinstance(taken, str) else []
             done += [taken] if isinstance(taken, TableMove) else []
-        elif not ask(connection, "select 1 from pg_class where oid = %s", [move.oid]):
+        elif not connection.ask("select 1 from pg_class where oid = %s", [move.oid]):
             odd.append((move.shown, "was dropped since"))
         elif move.content and content(connection, move.oid) != move.content:
             odd.append((move.shown, "was made by the effect and has other rows since"))
@@ -266,9 +252,8 @@ def reverse(
     return done, odd
 
 
-def pointing(connection: "Connection", oid: int) -> str:
-    found = ask(
-        connection,
+def pointing(connection: Connection, oid: int) -> str:
+    found = connection.ask(
         "select pg_describe_object(d.classid, d.objid, d.objsubid) from pg_depend d "
         "left join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and w.oid = d.objid "
         "left join pg_constraint k on d.classid = 'pg_constraint'::regclass and k.oid = d.objid "
@@ -279,9 +264,8 @@ def pointing(connection: "Connection", oid: int) -> str:
     return found[0][0] if found else ""
 
 
-def _name(connection: "Connection", oid: int) -> tuple[str, str]:
-    return ask(
-        connection,
+def _name(connection: Connection, oid: int) -> tuple[str, str]:
+    return connection.ask(
         "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s",
         [oid],
     )[0]
@@ -291,17 +275,16 @@ def _sql(schema: str, name: str) -> str:
     return f"{quoted(schema)}.{quoted(name)}"
 
 
-def come(connection: "Connection", oid: int) -> TableMove:
+def come(connection: Connection, oid: int) -> TableMove:
     schema, name = _name(connection, oid)
-    parts = ask(
-        connection,
+    parts = connection.ask(
         "select relid::oid::int8 from pg_partition_tree(%s::oid) where relid <> %s::oid order by level, relid",
         [oid, oid],
     )
     return TableMove(COME, oid, schema, name, tuple(row[0] for row in parts))
 
 
-def marked(connection: "Connection", moves: Sequence[TableMove]) -> list[TableMove]:
+def marked(connection: Connection, moves: Sequence[TableMove]) -> list[TableMove]:
     """With a mark of the rows that each new table has now."""
     return [
         move._replace(content=content(connection, move.oid))
@@ -311,15 +294,14 @@ def marked(connection: "Connection", moves: Sequence[TableMove]) -> list[TableMo
     ]
 
 
-def clear(connection: "Connection", moves: Sequence[TableMove], op: int) -> None:
+def clear(connection: Connection, moves: Sequence[TableMove], op: int) -> None:
     """Let go of what lies on the shelf for an effect that can never be undone."""
     for move in moves:
-        place = ask(
-            connection,
+        place = connection.ask(
             "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
             "where c.oid = %s",
             [move.oid],
         )
         if move.kind == GONE and place and place[0][0].startswith("takeback_"):
-            run(connection, f"drop table {_sql(*place[0])} cascade")
+            connection.run(f"drop table {_sql(*place[0])} cascade")
             _remove_empty(connection, place[0][0])

@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.postgres import put_back
-from takeback.adapters.postgres.connection import ask, driver, run
+from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.tables import Table, may_switch_off, quoted, tables
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
 
 Saved = dict[str, Any]
 
@@ -30,20 +27,20 @@ def lost_rows(saved: Saved) -> str:
 
 
 @contextmanager
-def quietly(connection: "Connection", table: Table) -> Iterator[None]:
+def quietly(connection: Connection, table: Table) -> Iterator[None]:
     """Without any triggers, ours included."""
     full = may_switch_off(connection)
-    op = ask(connection, "select current_setting('takeback.op', true)")[0][0] or ""
-    run(connection, "select set_config('takeback.op', '', true)")
+    op = connection.ask("select current_setting('takeback.op', true)")[0][0] or ""
+    connection.run("select set_config('takeback.op', '', true)")
     for statement in ["set local session_replication_role = replica"] if full else put_back.quiet([table]):
-        run(connection, statement)
+        connection.run(statement)
     yield
     for statement in ["set local session_replication_role = origin"] if full else put_back.loud([table]):
-        run(connection, statement)
-    run(connection, "select set_config('takeback.op', %s, true)", [op])
+        connection.run(statement)
+    connection.run("select set_config('takeback.op', %s, true)", [op])
 
 
-def refill_table(connection: "Connection", saved: Saved, oid: int) -> None:
+def refill_table(connection: Connection, saved: Saved, oid: int) -> None:
     """All rows, in the order in which they were."""
     table = tables(connection, [oid])[0]
     columns = [one for one in table.columns if not one.generated]
@@ -51,10 +48,10 @@ def refill_table(connection: "Connection", saved: Saved, oid: int) -> None:
     values = ", ".join(f"s.c{one.number}" for one in columns)
     into = f"{table.sql} ({names}) overriding system value" if columns else table.sql
     with quietly(connection, table):
-        run(connection, f"insert into {into} select {values} from {lost_rows(saved)} s order by s.place")
+        connection.run(f"insert into {into} select {values} from {lost_rows(saved)} s order by s.place")
 
 
-def refill_columns(connection: "Connection", saved: Saved, restored: RestoredColumns) -> None:
+def refill_columns(connection: Connection, saved: Saved, restored: RestoredColumns) -> None:
     """Rows that came since have nothing there; rows that went since are gone."""
     table = tables(connection, [restored.relation])[0]
     if saved["whole"]:
@@ -68,13 +65,12 @@ def refill_columns(connection: "Connection", saved: Saved, restored: RestoredCol
     )
     if to:
         with quietly(connection, table):
-            run(
-                connection,
-                f"update {table.source} t set {to} from {lost_rows(saved)} s where {_keys(table, saved)}",
+            connection.run(
+                f"update {table.source} t set {to} from {lost_rows(saved)} s where {_keys(table, saved)}"
             )
 
 
-def _replace_all(connection: "Connection", saved: Saved, table: Table, numbers: dict[int, int]) -> None:
+def _replace_all(connection: Connection, saved: Saved, table: Table, numbers: dict[int, int]) -> None:
     """Its rows have no key. They were not changed since, so all of them are the earlier ones."""
     here = {one.number: one for one in table.columns if not one.generated}
     kept: list[int] = saved["kept"]
@@ -82,11 +78,10 @@ def _replace_all(connection: "Connection", saved: Saved, table: Table, numbers: 
     names = ", ".join(quoted(one.name) for one in columns.values())
     values = ", ".join(f"s.c{old}" for old in columns)
     with quietly(connection, table):
-        run(connection, f"delete from {table.source}")
-        run(
-            connection,
+        connection.run(f"delete from {table.source}")
+        connection.run(
             f"insert into {table.sql} ({names}) overriding system value select {values} "
-            f"from {lost_rows(saved)} s order by s.place",
+            f"from {lost_rows(saved)} s order by s.place"
         )
 
 
@@ -101,15 +96,15 @@ def _now(saved: Saved, number: int) -> int:
     return saved.get("now", {}).get(number, number)
 
 
-def written_since(connection: "Connection", saved: Saved) -> bool:
+def written_since(connection: Connection, saved: Saved) -> bool:
     """Of a table without a key: is it still what the change left?"""
     if not saved.get("whole") or "content" not in saved:
         return False
-    now = ask(connection, "select takeback.content(%s)", [saved["relation"]])[0][0]
+    now = connection.ask("select takeback.content(%s)", [saved["relation"]])[0][0]
     return now != saved["content"]
 
 
-def retype(connection: "Connection", saved: Saved, number: int, type_: str, collation: str | None) -> None:
+def retype(connection: Connection, saved: Saved, number: int, type_: str, collation: str | None) -> None:
     """Values that the change made become what they were made from; what others wrote since is converted, if that loses
     nothing."""
     table = tables(connection, [saved["relation"]])[0]
@@ -117,16 +112,15 @@ def retype(connection: "Connection", saved: Saved, number: int, type_: str, coll
     name = quoted(column.name)
     this = f"alter table {table.sql} alter column {name}"
     left = f"takeback.left_{saved['no']}"
-    run(connection, "drop table if exists pg_temp.takeback_changed")
+    connection.run("drop table if exists pg_temp.takeback_changed")
     if not saved["whole"]:
         keys = "".join(f", t.{quoted(table.column(_now(saved, one)).name)} as c{one}" for one in saved["key"])
         same = f"{_keys(table, saved, 'l')} and pg_catalog.record_image_eq(row(t.{name}), row(l.c{number}))"
-        run(
-            connection,
+        connection.run(
             f"create temp table takeback_changed on commit drop as select t.{name}::text as value{keys} "
-            f"from {table.source} t where not exists (select from {left} l where {same})",
+            f"from {table.source} t where not exists (select from {left} l where {same})"
         )
-        changed = ask(connection, "select exists (select from pg_temp.takeback_changed)")[0][0]
+        changed = connection.ask("select exists (select from pg_temp.takeback_changed)")[0][0]
     else:
         changed = False
     wanted = type_ + (f" collate {collation}" if collation else "")
@@ -135,15 +129,13 @@ def retype(connection: "Connection", saved: Saved, number: int, type_: str, coll
         _replace_all(connection, saved, tables(connection, [table.oid])[0], saved.get("now", {}))
         return
     with quietly(connection, table):
-        run(
-            connection,
+        connection.run(
             f"update {table.source} t set {name} = s.c{number} from {lost_rows(saved)} s where {_keys(table, saved)} "
-            f"and not exists (select from pg_temp.takeback_changed x where {_keys(table, saved, 'x')})",
+            f"and not exists (select from pg_temp.takeback_changed x where {_keys(table, saved, 'x')})"
         )
-    lossy = ask(
-        connection,
+    lossy = connection.ask(
         f"select exists (select from {table.source} t join pg_temp.takeback_changed x on {_keys(table, saved, 'x')} "
-        f"where t.{name}::text is distinct from x.value)",
+        f"where t.{name}::text is distinct from x.value)"
     )[0][0]
     if lossy:
         raise UnfitRows(
@@ -151,19 +143,18 @@ def retype(connection: "Connection", saved: Saved, number: int, type_: str, coll
         )
 
 
-def _convert(connection: "Connection", this: str, name: str, wanted: str, type_: str, changed: bool) -> None:
-    psycopg = driver()
+def _convert(connection: Connection, this: str, name: str, wanted: str, type_: str, changed: bool) -> None:
     ways = [f"{this} type {wanted}", f"{this} type {wanted} using {name}::text::{type_}"]
     if not changed:
         ways.append(f"{this} drop not null, alter column {name} type {wanted} using null")
     for number, way in enumerate(ways):
-        run(connection, "savepoint takeback_convert")
+        connection.run("savepoint takeback_convert")
         try:
-            run(connection, way)
-            run(connection, "release savepoint takeback_convert")
+            connection.run(way)
+            connection.run("release savepoint takeback_convert")
             return
-        except psycopg.Error as error:
-            run(connection, "rollback to savepoint takeback_convert")
+        except driver().Error as error:
+            connection.run("rollback to savepoint takeback_convert")
             if number == len(ways) - 1:
                 raise UnfitRows(
                     f"what is in {name} now does not fit its type of before: {error.diag.message_primary}"

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.database import Rows
-from takeback.adapters.postgres.connection import ask, driver, run
+from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.counts import WrittenTally
 from takeback.adapters.postgres.ddl import definitions, dropped_tables
 from takeback.adapters.postgres.ddl.definitions import (
@@ -25,16 +25,12 @@ from takeback.adapters.postgres.install import capture_again
 from takeback.adapters.postgres.logs import log_name
 from takeback.errors import NoRemedy
 
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
-
 # Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows
 # that are
 # lost on the way.
 
 
-def losses(connection: "Connection", before: Iterable[Thing], after: Iterable[Thing]) -> dict[int, list[int]]:
+def losses(connection: Connection, before: Iterable[Thing], after: Iterable[Thing]) -> dict[int, list[int]]:
     """Columns that lose what is in them, by table. Partitions go with the table that they are part of."""
     old = list(before)
     inner = {
@@ -43,8 +39,8 @@ def losses(connection: "Connection", before: Iterable[Thing], after: Iterable[Th
         if one.kind == "column" and one.doc.get("inherited") and not one.doc.get("local", True)
     }
     partitions = {one.oid for one in old if one.kind == "relation" and "bound" in one.doc}
-    found: list[tuple[int, list[int]]] = ask(
-        connection, "select takeback.losses(%s, %s)", [json.dumps(to_json(old)), json.dumps(to_json(after))]
+    found: list[tuple[int, list[int]]] = connection.ask(
+        "select takeback.losses(%s, %s)", [json.dumps(to_json(old)), json.dumps(to_json(after))]
     )[0][0]
     gone = {one.oid for one in old if one.is_table} - {one.oid for one in after if one.is_table}
     return {
@@ -52,14 +48,14 @@ def losses(connection: "Connection", before: Iterable[Thing], after: Iterable[Th
     }
 
 
-def save(connection: "Connection", lost: dict[int, list[int]]) -> Saved:
+def save(connection: Connection, lost: dict[int, list[int]]) -> Saved:
     return [
-        ask(connection, "select takeback.save(%s, %s)", [oid, numbers])[0][0] for oid, numbers in lost.items()
+        connection.ask("select takeback.save(%s, %s)", [oid, numbers])[0][0] for oid, numbers in lost.items()
     ]
 
 
 def note(
-    connection: "Connection",
+    connection: Connection,
     op: int,
     before: Things,
     after: Things,
@@ -73,46 +69,41 @@ def note(
     if not old and not new:
         return None
     was, became = json.dumps(to_json(old)), json.dumps(to_json(new))
-    kept: Saved = ask(
-        connection,
-        "select takeback.left_behind(%s) || takeback.added(%s, %s)",
-        [json.dumps(saved), was, became],
+    kept: Saved = connection.ask(
+        "select takeback.left_behind(%s) || takeback.added(%s, %s)", [json.dumps(saved), was, became]
     )[0][0]
     kept += marks(connection, old, new)
-    no, step = ask(
-        connection,
+    no, step = connection.ask(
         "insert into takeback.ddl (op, before, after, saved) values (%s, %s, %s, %s) returning no, step",
         [op, was, became, json.dumps(kept)],
     )[0]
     return SchemaStep(no, step, tuple(old), tuple(new), tuple(kept))
 
 
-def marks(connection: "Connection", old: Iterable[Thing], new: Iterable[Thing]) -> Saved:
+def marks(connection: Connection, old: Iterable[Thing], new: Iterable[Thing]) -> Saved:
     """The counts of new tables, to find out later whether others wrote there."""
     before = {one.key for one in old}
     made = [one.oid for one in new if one.is_table and one.key not in before]
     return [{"relation": oid, "lost": [], "made": dropped_tables.content(connection, oid)} for oid in made]
 
 
-def mark_again(connection: "Connection", op: int) -> None:
+def mark_again(connection: Connection, op: int) -> None:
     """Of a program, whose rows in tables that it made are not captured: what is in them at its end."""
-    for no, before, after, saved in ask(
-        connection, "select no, before, after, saved from takeback.ddl where op = %s", [op]
+    for no, before, after, saved in connection.ask(
+        "select no, before, after, saved from takeback.ddl where op = %s", [op]
     ):
         here = definitions.read(connection)
         new = [one for one in from_json(after) if one.key in here]
         found = marks(connection, from_json(before), new)
         kept = [one for one in saved if "made" not in one] + found
-        run(connection, "update takeback.ddl set saved = %s where no = %s", [json.dumps(kept), no])
+        connection.run("update takeback.ddl set saved = %s where no = %s", [json.dumps(kept), no])
 
 
-def settle(connection: "Connection", op: int) -> list[TableMove]:
+def settle(connection: Connection, op: int) -> list[TableMove]:
     """At the end of an effect. Tables that it made go and come as a whole, whatever else it did to them; those that it
     made and dropped never were."""
-    rows = ask(
-        connection,
-        "select no, step, before, after, saved from takeback.ddl where op = %s order by step",
-        [op],
+    rows = connection.ask(
+        "select no, step, before, after, saved from takeback.ddl where op = %s order by step", [op]
     )
     made: dict[
         int, int
@@ -132,7 +123,7 @@ def settle(connection: "Connection", op: int) -> list[TableMove]:
     if not made:
         return []
     there = {
-        row[0] for row in ask(connection, "select oid::int8 from pg_class where oid = any (%s)", [list(made)])
+        row[0] for row in connection.ask("select oid::int8 from pg_class where oid = any (%s)", [list(made)])
     }
     _forget_images(connection, op, list(made.keys() - there))
     apart = made.keys() - (apart_from & there)
@@ -147,9 +138,9 @@ def settle(connection: "Connection", op: int) -> list[TableMove]:
     return [move for move in found if move.oid not in inner]
 
 
-def _forget_images(connection: "Connection", op: int, gone: list[int]) -> None:
-    for (log,) in ask(connection, "select no from takeback.log where relation = any (%s)", [gone]):
-        run(connection, f"delete from {log_name(log)} where op = %s", [op])
+def _forget_images(connection: Connection, op: int, gone: list[int]) -> None:
+    for (log,) in connection.ask("select no from takeback.log where relation = any (%s)", [gone]):
+        connection.run(f"delete from {log_name(log)} where op = %s", [op])
 
 
 def _tangled(after: list[Thing], before: set[Key]) -> bool:
@@ -164,7 +155,7 @@ def _tangled(after: list[Thing], before: set[Key]) -> bool:
     )
 
 
-def _prune(connection: "Connection", no: int, before: Any, after: Any, saved: Saved, apart: set[int]) -> None:
+def _prune(connection: Connection, no: int, before: Any, after: Any, saved: Saved, apart: set[int]) -> None:
     old = [one for one in from_json(before) if one.of not in apart and one.oid not in apart]
     new = [one for one in from_json(after) if one.of not in apart and one.oid not in apart]
     for one in saved:
@@ -172,18 +163,17 @@ def _prune(connection: "Connection", no: int, before: Any, after: Any, saved: Sa
             forget_rows(connection, [one])
     kept = [one for one in saved if one["relation"] not in apart]
     if old or new:
-        run(
-            connection,
+        connection.run(
             "update takeback.ddl set before = %s, after = %s, saved = %s where no = %s",
             [json.dumps(to_json(old)), json.dumps(to_json(new)), json.dumps(kept), no],
         )
     else:
-        run(connection, "delete from takeback.ddl where no = %s", [no])
+        connection.run("delete from takeback.ddl where no = %s", [no])
 
 
-def told(connection: "Connection", op: int) -> list[str]:
+def told(connection: Connection, op: int) -> list[str]:
     """The schema changes of an effect, in sentences."""
-    rows = ask(connection, "select before, after from takeback.ddl where op = %s order by step", [op])
+    rows = connection.ask("select before, after from takeback.ddl where op = %s order by step", [op])
     known = definitions.read(connection) if rows else {}
     found: list[str] = []
     for before, after in rows:
@@ -228,24 +218,24 @@ def may_change_schema(words: list[str]) -> bool:
 
 
 def run_it(
-    connection: "Connection", op: int, words: list[str], act: Callable[[], Rows], tally: WrittenTally
+    connection: Connection, op: int, words: list[str], act: Callable[[], Rows], tally: WrittenTally
 ) -> Rows:
     if words[0] in _HARMLESS:
         return _for_real(connection, op, act, tally, Tried(definitions.read(connection), [], frozenset()))
     tally.catalogs()
     start = tally.mark()
     counters = _counters(connection)
-    run(connection, "savepoint takeback_try")
+    connection.run("savepoint takeback_try")
     rows = act()
     _refuse_own(connection)
     _refuse_set_back(connection, counters)
     touched = tally.catalogs()
     if not touched - _STATISTICS:
-        run(connection, "release savepoint takeback_try")
+        connection.run("release savepoint takeback_try")
         return rows
     _refuse_unknown(touched)
     after = definitions.read(connection)
-    run(connection, "rollback to savepoint takeback_try")
+    connection.run("rollback to savepoint takeback_try")
     before = definitions.read(connection)
     _refuse_lost_types(connection, [one for one in differing(before, after) if one.key not in after])
     lost = losses(connection, differing(before, after), differing(after, before))
@@ -254,10 +244,9 @@ def run_it(
     return _for_real(connection, op, act, tally, Tried(before, saved, frozenset(lost)))
 
 
-def _refuse_own(connection: "Connection") -> None:
-    if not ask(
-        connection,
-        "select to_regclass('takeback.op') is not null and to_regclass('takeback.log') is not null",
+def _refuse_own(connection: Connection) -> None:
+    if not connection.ask(
+        "select to_regclass('takeback.op') is not null and to_regclass('takeback.log') is not null"
     )[0][0]:
         raise NoRemedy(
             "The statement drops the schema takeback, where the way back is kept.",
@@ -273,17 +262,17 @@ where c.relpersistence = 'p' and n.nspname !~ '^takeback(_[0-9_]+)?$'
 """
 
 
-def _counters(connection: "Connection") -> dict[int, tuple[str, int | None, int]]:
+def _counters(connection: Connection) -> dict[int, tuple[str, int | None, int]]:
     """Sequences: name, what it has reached, and by how much it counts."""
-    return {oid: (name, last, by) for oid, name, last, by in ask(connection, _COUNTERS)}
+    return {oid: (name, last, by) for oid, name, last, by in connection.ask(_COUNTERS)}
 
 
-def _refuse_set_back(connection: "Connection", before: dict[int, tuple[str, int | None, int]]) -> None:
+def _refuse_set_back(connection: Connection, before: dict[int, tuple[str, int | None, int]]) -> None:
     """A function may call setval(), which no rollback takes back: the sequence is set forward again."""
     for oid, (name, now, by) in _counters(connection).items():
         _, was, _ = before.get(oid, ("", None, 1))
         if was is not None and (now is None or (now - was) * by < 0):
-            run(connection, "select setval(%s::oid::regclass, %s, true)", [oid, was])
+            connection.run("select setval(%s::oid::regclass, %s, true)", [oid, was])
             raise NoRemedy(
                 f"The statement sets the sequence {name} back, which cannot be taken back.",
                 hint=f"It was rolled back, and the sequence continues from {was}. Run it yourself, outside takeback.",
@@ -291,7 +280,7 @@ def _refuse_set_back(connection: "Connection", before: dict[int, tuple[str, int 
 
 
 def _for_real(
-    connection: "Connection", op: int, act: Callable[[], Rows], tally: WrittenTally, tried: "Tried"
+    connection: Connection, op: int, act: Callable[[], Rows], tally: WrittenTally, tried: "Tried"
 ) -> Rows:
     tally.catalogs()
     rows = act()
@@ -314,7 +303,7 @@ class Tried(NamedTuple):
     lost: frozenset[int]
 
 
-def _note(connection: "Connection", op: int, tried: Tried, touched: set[str]) -> frozenset[int]:
+def _note(connection: Connection, op: int, tried: Tried, touched: set[str]) -> frozenset[int]:
     """Which tables are new."""
     before, after = tried.before, definitions.read(connection)
     old, new = differing(before, after), differing(after, before)
@@ -345,8 +334,8 @@ def _refuse_unknown(catalogs: set[str]) -> None:
         )
 
 
-def _refuse_switched_off(connection: "Connection") -> None:
-    name = ask(connection, "select takeback.switched_off()")[0][0]
+def _refuse_switched_off(connection: Connection) -> None:
+    name = connection.ask("select takeback.switched_off()")[0][0]
     if name:
         raise NoRemedy(
             f"Changes to {name} would no longer be captured: the statement changes its triggers zz_takeback_….",
@@ -355,11 +344,10 @@ def _refuse_switched_off(connection: "Connection") -> None:
         )
 
 
-def _refuse_lost_types(connection: "Connection", gone: list[Thing]) -> None:
+def _refuse_lost_types(connection: Connection, gone: list[Thing]) -> None:
     """Images of rows are of these types too, and would go with them."""
     types = {one.oid: one.shown for one in gone if one.kind == "type"}
-    rows = ask(
-        connection,
+    rows = connection.ask(
         "select distinct coalesce(nullif(e.typelem, 0), e.oid)::int8, c.oid::regclass::text from pg_attribute a "
         "join pg_class c on c.oid = a.attrelid join pg_type e on e.oid = a.atttypid "
         "join pg_namespace n on n.oid = c.relnamespace "
@@ -381,26 +369,25 @@ select exists (select from pg_class c where c.relpersistence = 't' and age(c.xmi
 """
 
 
-def _refuse_unseen(connection: "Connection", catalogs: set[str]) -> None:
-    if catalogs - _STATISTICS and not any(ask(connection, _TEMPORARY)[0]):
+def _refuse_unseen(connection: Connection, catalogs: set[str]) -> None:
+    if catalogs - _STATISTICS and not any(connection.ask(_TEMPORARY)[0]):
         raise NoRemedy(
             "The statement changes the schema in a way that takeback does not know.",
             hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
         )
 
 
-def _refuse_one_way(connection: "Connection", step: SchemaStep, op: int) -> None:
+def _refuse_one_way(connection: Connection, step: SchemaStep, op: int) -> None:
     """Is there a way back? It is gone, and what it left is rolled back."""
-    psycopg = driver()
-    run(connection, "savepoint takeback_way_back")
+    connection.run("savepoint takeback_way_back")
     why = ""
     try:
         reverse(connection, step, op)
     except Odd as odd:
         why = f"{odd.name} {odd.why}"
-    except psycopg.Error as error:
+    except driver().Error as error:
         why = str(error.diag.message_primary)
-    run(connection, "rollback to savepoint takeback_way_back")
+    connection.run("rollback to savepoint takeback_way_back")
     if why:
         raise NoRemedy(
             f"The statement changes the schema in a way that cannot be taken back: {why}.",

@@ -3,10 +3,10 @@ with the rows that were saved; then everything is read again and compared."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.postgres import install
-from takeback.adapters.postgres.connection import ask, driver, run
+from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, refill
 from takeback.adapters.postgres.ddl.definitions import Key, SchemaStep, Thing, Things
 from takeback.adapters.postgres.ddl.refill import RestoredColumns, UnfitRows
@@ -21,10 +21,6 @@ from takeback.adapters.postgres.ddl.sql import (
     settle,
 )
 from takeback.adapters.postgres.tables import quoted
-
-if TYPE_CHECKING:
-    from takeback.adapters.postgres.connection import Connection
-
 
 # Whether an object of the schema is still what a change made of it.
 
@@ -70,14 +66,14 @@ _ADVICE = frozenset(("options", "statistics", "storage", "compression"))
 _LONGEST = 60  # of a value in a sentence
 
 
-def reverse(connection: "Connection", step: SchemaStep, op: int) -> Reversed:
+def reverse(connection: Connection, step: SchemaStep, op: int) -> Reversed:
     """Tables that it made are put on the shelf of `op`; `Odd` if something is in the way, and then nothing is left of
     it only if the caller rolls back."""
     return _Reversal(connection, step, op).carry_out()
 
 
 class _Reversal:
-    def __init__(self, connection: "Connection", step: SchemaStep, op: int) -> None:
+    def __init__(self, connection: Connection, step: SchemaStep, op: int) -> None:
         self._connection = connection
         self._op = op
         self._step = step
@@ -123,8 +119,7 @@ class _Reversal:
             thing = self._now.get(("column", saved["relation"], here))
             if thing is None:
                 continue
-            filled = ask(
-                self._connection,
+            filled = self._connection.ask(
                 "select takeback.filled(%s, %s, %s, %s)",
                 [saved["relation"], here, int(number), json.dumps(value)],
             )[0][0]
@@ -145,7 +140,7 @@ class _Reversal:
             self._now = definitions.read(self._connection)
             now = self._now[pair[0]]
             for statement in rename(now, pair[1], self._home(now)):
-                run(self._connection, statement)
+                self._connection.run(statement)
 
         self._all(wanted, act, lambda pair: self._shown(pair[1]))
         if wanted:
@@ -172,7 +167,7 @@ class _Reversal:
                 dropped_tables.put_type(self._connection, self._op, one.sql)
             elif one.key in definitions.read(self._connection):
                 for statement in drop(one, self._home(one)):
-                    run(self._connection, statement)
+                    self._connection.run(statement)
 
         # Inherited ones go with those that they come from, an index with its constraint, a counter with its column.
         gone = [
@@ -219,9 +214,8 @@ class _Reversal:
             if saved is None:
                 raise Odd(self._shown(was), "has lost its values of before")
             if "default" in now.doc and not now.doc.get("generated"):
-                run(
-                    self._connection,
-                    f"alter table {self._home(now)} alter column {quoted(now.doc['name'])} drop default",
+                self._connection.run(
+                    f"alter table {self._home(now)} alter column {quoted(now.doc['name'])} drop default"
                 )
             try:
                 refill.retype(
@@ -257,7 +251,7 @@ class _Reversal:
             self._now = definitions.read(self._connection)
             return
         for statement in create(thing, self._home(thing), parts):
-            run(self._connection, statement)
+            self._connection.run(statement)
         self._now = definitions.read(self._connection)
         self._find_again(thing)
         if thing.is_table:
@@ -291,10 +285,8 @@ class _Reversal:
         """A counter continues from its earlier value."""
         for one in lost:
             if one.kind == "relation" and "_last" in one.doc and one.key in self._new:
-                run(
-                    self._connection,
-                    "select setval(%s::oid::regclass, %s, true)",
-                    [self._new[one.key][1], one.doc["_last"]],
+                self._connection.run(
+                    "select setval(%s::oid::regclass, %s, true)", [self._new[one.key][1], one.doc["_last"]]
                 )
 
     def _adjust(self) -> None:
@@ -305,7 +297,7 @@ class _Reversal:
             if now is None:
                 return
             for statement in (*adjust(now, was, self._home(now), parts), *settle(now, was, self._home(now))):
-                run(self._connection, statement)
+                self._connection.run(statement)
 
         wanted = [
             was
@@ -326,10 +318,8 @@ class _Reversal:
     def _remember(self) -> None:
         for old, new in self._new.items():
             if old != new:
-                run(
-                    self._connection,
-                    "insert into takeback.again values (%s, %s, %s, %s, %s)",
-                    [*old, new[1], new[2]],
+                self._connection.run(
+                    "insert into takeback.again values (%s, %s, %s, %s, %s)", [*old, new[1], new[2]]
                 )
         for (kind, oid, part), (_, new_oid, new_part) in self._new.items():
             if kind == "relation":
@@ -394,20 +384,19 @@ class _Reversal:
 
     def _all(self, things: Sequence[Any], act: Callable[[Any], None], shown: Callable[[Any], str]) -> None:
         """Whatever order they need: those that do not go yet are tried again when others have gone."""
-        psycopg = driver()
         left = list(things)
         errors: dict[str, str] = {}
         while left:
             later: list[Any] = []
             for one in left:
-                run(self._connection, "savepoint takeback_one")
+                self._connection.run("savepoint takeback_one")
                 try:
                     act(one)
-                    run(self._connection, "release savepoint takeback_one")
-                except (psycopg.Error, Odd) as error:
+                    self._connection.run("release savepoint takeback_one")
+                except (driver().Error, Odd) as error:
                     if not isinstance(error, Odd) and (error.sqlstate or "")[:2] in _BUSY:
                         raise
-                    run(self._connection, "rollback to savepoint takeback_one")
+                    self._connection.run("rollback to savepoint takeback_one")
                     self._now = definitions.read(self._connection)
                     later.append(one)
                     errors[shown(one)] = error.why if isinstance(error, Odd) else _said(error)
