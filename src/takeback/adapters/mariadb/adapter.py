@@ -26,7 +26,7 @@ from takeback.adapters.mariadb.registry import (
     refuse_unprotected,
 )
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
-from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, is_locked, words
+from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, driver, is_locked, words
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change, Staged
@@ -313,8 +313,6 @@ class MariaAdapter:
 
     def _retried(self, database: Database, work: Callable[[Wire], _Found], dry: bool = False) -> _Found:
         """In a transaction of its own; again when it met another. Of one that has to wait it is told soon for whom."""
-        from pymysql import err
-
         limits = markers.in_turn(self._waiting.seconds)
         for tried in range(1, _TRIES + 1):
             with self._wire(database) as wire:
@@ -330,7 +328,7 @@ class MariaAdapter:
                         markers.unmark(wire)
                         markers.commit(wire, name)
                     return found
-                except err.Error as error:
+                except driver().Error as error:
                     if not is_locked(error) or tried == _TRIES:
                         raise
                     if code_of(error) == OVERDUE:

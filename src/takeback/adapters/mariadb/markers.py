@@ -6,7 +6,7 @@ from typing import Any
 
 from takeback.adapters.mariadb.logs import GATE, OPS
 from takeback.adapters.mariadb.registry import identity_of
-from takeback.adapters.mariadb.wire import PATIENCE, Wire, code_of
+from takeback.adapters.mariadb.wire import PATIENCE, Wire, code_of, driver
 from takeback.errors import StoreBusy
 from takeback.model.database import Holder
 
@@ -37,13 +37,11 @@ def letting_go(wire: Wire, effect: str) -> str:
 
 def hold_alone(wire: Wire, effect: str) -> None:
     """The same, to find out how it ended: a session that still works on it is ended first."""
-    from pymysql import err
-
     other = wire.one(f"SELECT IS_USED_LOCK({wire.text(f'takeback:{effect}')})")
     if other is not None:
         try:
             wire.run(f"KILL CONNECTION {int(other)}")
-        except err.Error as error:
+        except driver().Error as error:
             if code_of(error) != _NO_SUCH_THREAD:
                 raise
     hold(wire, effect)
@@ -104,17 +102,15 @@ def start_reading(wire: Wire) -> None:
 
 
 def end_reading(wire: Wire) -> None:
-    from pymysql import err
-
     ends = [f"XA END {xid(_READING)}", f"XA ROLLBACK {xid(_READING)}", "SET SESSION TRANSACTION READ WRITE"]
     try:
         wire.together(ends)
         return
-    except (err.Error, OSError):
+    except (driver().Error, OSError):
         roll_back(wire, _READING)
     try:
         wire.run(ends[-1])
-    except (err.Error, OSError):
+    except (driver().Error, OSError):
         pass  # the server has forgotten it with the session
 
 
@@ -152,13 +148,11 @@ def _ours(prepared: list[tuple[Any, ...]]) -> list[str]:
 
 def decide(wire: Wire, effect: str, keep: bool) -> bool:
     """Commit the held transaction, or roll it back. False: there is none."""
-    from pymysql import err
-
     for _ in range(_PATIENCE_STEPS):
         try:
             wire.run(f"XA {'COMMIT' if keep else 'ROLLBACK'} {xid(effect)}")
             return True
-        except err.Error as error:
+        except driver().Error as error:
             if code_of(error) != _UNKNOWN_XID:
                 raise
             if not is_held(wire, effect):
@@ -173,12 +167,10 @@ def _text(data: Any) -> str:
 
 def roll_back(wire: Wire, effect: str) -> None:
     """However far it got; a server that has rolled it back by itself, or is gone, is fine."""
-    from pymysql import err
-
     for statement in (f"XA END {xid(effect)}", f"XA ROLLBACK {xid(effect)}"):
         try:
             wire.run(statement)
-        except (err.Error, OSError):
+        except (driver().Error, OSError):
             pass
 
 

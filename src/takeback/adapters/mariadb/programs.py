@@ -22,7 +22,7 @@ from takeback.adapters.mariadb.registry import (
     refuse_unprotected,
     troubles,
 )
-from takeback.adapters.mariadb.wire import Wire, code_of, quoted
+from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import NoRemedy, StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
 from takeback.model.effect import Effect
@@ -36,8 +36,6 @@ _RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
 def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[str, str]:
     """The variable that the program must be started with."""
-    from pymysql import err
-
     if not database.source.startswith(FROM_ENVIRONMENT):
         raise NoRemedy(
             "How the program finds the database is not known, so it cannot be given an account of its own.",
@@ -59,7 +57,7 @@ def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[s
         wire.run(f"CREATE USER {account} IDENTIFIED BY '{password}'")
         for statement in _grants(wire, registry, account):
             wire.run(statement)
-    except err.Error as error:
+    except driver().Error as error:
         _quietly_drop(wire, account)
         _erase(wire, registry, number)
         if code_of(error) in _NO_RIGHT:
@@ -158,11 +156,9 @@ def _told(bare: Bare) -> str:
 
 
 def _quietly_drop(wire: Wire, account: str) -> None:
-    from pymysql import err
-
     try:
         wire.run(f"DROP USER IF EXISTS {account}")
-    except err.Error:
+    except driver().Error:
         pass  # who may not drop it could not make it
 
 

@@ -15,7 +15,7 @@ from takeback.adapters.mariadb.registry import (
     wanted_triggers,
 )
 from takeback.adapters.mariadb.shapes import OURS, Schema, cascading_out, fingerprint, strangers
-from takeback.adapters.mariadb.wire import Wire, code_of, quoted
+from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import Misuse, ResourceUnreachable
 
 _NOT_ASKED = "it was not asked for"
@@ -178,12 +178,10 @@ def _with_parents(schema: Schema, wanted: set[str], why: dict[str, str]) -> None
 
 def _give_log(wire: Wire, registry: LogRegistry, name: str) -> str:
     """Why it cannot be; "" if the table has its log."""
-    from pymysql import err
-
     n = _give_number(wire, registry, name, captured=True)
     try:
         wire.run(log_table(n, registry.schema.shapes[name]))
-    except err.Error as error:
+    except driver().Error as error:
         wire.run(f"DELETE FROM {TABLES} WHERE n = {n}")
         return f"no log could be made for it ({error.args[1] if len(error.args) > 1 else error})"
     return ""
@@ -249,11 +247,9 @@ def renew_triggers(wire: Wire) -> None:
 
 
 def _create_trigger(wire: Wire, statement: str) -> None:
-    from pymysql import err
-
     try:
         wire.run(statement)
-    except err.Error as error:
+    except driver().Error as error:
         if code_of(error) != _BINLOG_TRUST:
             raise
         raise ResourceUnreachable(

@@ -13,7 +13,7 @@ from takeback.adapters.mariadb.logs import (
 )
 from takeback.adapters.mariadb.net import APPLY, OVERWRITE, REOCCUPIED, TAKEN, UNFIT, NetPart, names_of
 from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape
-from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of, quoted
+from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of, driver, quoted
 
 
 def orphaned(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKey]) -> dict[str, set[int]]:
@@ -257,8 +257,6 @@ def refused(wire: Wire, part: NetPart) -> Lines:
 
 
 def _tried(wire: Wire, part: NetPart) -> Lines:
-    from pymysql import err
-
     put = (
         f"INSERT INTO {part.table} ({names_of(part)[1]}) SELECT {', '.join(logged_names(part.shape))}"
         f" FROM {part.put} WHERE tb_sign < 0 AND tb_op BETWEEN"
@@ -270,7 +268,7 @@ def _tried(wire: Wire, part: NetPart) -> Lines:
         lines = waiting.pop()
         try:
             wire.run(f"{put} {lines[0]} AND {lines[-1]}")
-        except err.Error as error:
+        except driver().Error as error:
             if code_of(error) not in RULES:
                 raise
             half = len(lines) // 2

@@ -16,7 +16,7 @@ from takeback.adapters.mariadb.logs import (
     trigger_name,
 )
 from takeback.adapters.mariadb.shapes import OURS, MariaColumn, MariaShape, Schema, fingerprint, survey
-from takeback.adapters.mariadb.wire import Wire, code_of
+from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import NoRemedy
 
 _NO_TABLE = 1146
@@ -64,11 +64,9 @@ class LogRegistry(NamedTuple):
 
 def identity_of(wire: Wire) -> str:
     """The id that `protect` gave this database; "" if it never was protected."""
-    from pymysql import err
-
     try:
         return wire.one(f"SELECT value FROM {META} WHERE name = 'identity'") or ""
-    except err.Error as error:
+    except driver().Error as error:
         if code_of(error) == _NO_TABLE:
             return ""
         raise

@@ -42,6 +42,7 @@ from takeback.adapters.mariadb.wire import (
     SIGNALLED,
     Wire,
     code_of,
+    driver,
     is_lost,
     quoted,
     told,
@@ -113,14 +114,12 @@ class MariaSession:
         refuse_unfit(statement)
         if surely_writes(statement):
             return None
-        from pymysql import err
-
         wire = self._wire
         with words(self.database):
             markers.start_reading(wire)
         try:
             return self._run(statement, parameters, False)
-        except (err.Error, OSError) as error:
+        except (driver().Error, OSError) as error:
             if code_of(error) in (READ_ONLY_TRANSACTION, COMMITS_IMPLICITLY):
                 return None
             raise told(error, self.database) from error
@@ -132,8 +131,6 @@ class MariaSession:
             raise Misuse(
                 "There is an effect open on this connection already.", hint="Commit it, or roll it back."
             )
-        from pymysql import err
-
         self._effect, self._made, self._plan = effect.id, [], None
         self._most = most_of(effect)
         try:
@@ -142,7 +139,7 @@ class MariaSession:
         except StoreBusy:
             self.rollback()
             raise
-        except (err.Error, OSError) as error:
+        except (driver().Error, OSError) as error:
             self.rollback()
             if code_of(error) == 1062:
                 raise KeyReused(
@@ -170,11 +167,9 @@ class MariaSession:
         self._refuse_reaching(statement)
         if wanted:
             return self._define(wanted, parameters)
-        from pymysql import err
-
         try:
             return self._run(statement, parameters, many)
-        except (err.Error, OSError) as error:
+        except (driver().Error, OSError) as error:
             self._refused(error)
 
     def _refuse_reaching(self, statement: str) -> None:
@@ -236,8 +231,6 @@ class MariaSession:
                     return found
 
     def commit(self) -> dict[str, Any] | None:
-        from pymysql import err
-
         wire, effect = self._wire, self._effect
         if isinstance(self._plan, Moves) and not self._plan.tables:
             self._plan = None  # IF EXISTS, IF NOT EXISTS
@@ -248,7 +241,7 @@ class MariaSession:
             return None
         try:
             wire.together([f"XA COMMIT {markers.xid(effect)} ONE PHASE", markers.letting_go(wire, effect)])
-        except (err.Error, OSError) as error:
+        except (driver().Error, OSError) as error:
             if is_lost(error):
                 self._end()
                 raise InDoubt(
@@ -262,8 +255,6 @@ class MariaSession:
 
     def _receipt(self, then: Sequence[str] = ()) -> dict[str, Any] | None:
         """Everything was captured, and counted. None: nothing was changed, and it is rolled back."""
-        from pymysql import err
-
         wire = self._wire
         try:
             found = self._counted()
@@ -274,7 +265,7 @@ class MariaSession:
             refuse_too_many(self._most, receipt["tables"])
             wire.together([*statements, f"SET {GATE} = NULL", *then])
             return receipt
-        except (err.Error, OSError) as error:
+        except (driver().Error, OSError) as error:
             self.rollback()
             raise told(error, self.database) from error
         except Refused:
@@ -303,14 +294,12 @@ class MariaSession:
         self._effect, self._op = "", 0
 
     def _commit_plan(self, plan: change.Plan | UntriedAlter) -> dict[str, Any]:
-        from pymysql import err
-
         wire, effect = self._wire, self._effect
         markers.unmark(wire)
         markers.roll_back(wire, effect)
         try:
             return change.carry_out(wire, effect, "", plan)
-        except (err.Error, OSError) as error:
+        except (driver().Error, OSError) as error:
             why = "The connection was lost before the database said whether it has made the definition."
             if code_of(error) == OVERDUE:
                 why = str(busy(self._holder()))
@@ -387,11 +376,9 @@ class MariaSession:
 
 
 def _quietly(wire: Wire, statement: str) -> None:
-    from pymysql import err
-
     try:
         wire.rows(statement)
-    except (err.Error, OSError):
+    except (driver().Error, OSError):
         pass  # the server has forgotten it with the session
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from takeback.adapters.database import first_words
-from takeback.adapters.mariadb.wire import code_of
+from takeback.adapters.mariadb.wire import code_of, driver
 from takeback.errors import Misuse, NoRemedy, StatementFailed
 
 if TYPE_CHECKING:
@@ -145,11 +145,9 @@ def fit(statement: str, parameters: Any) -> Any:
 @contextmanager
 def misfits() -> Iterator[None]:
     """While parameters are put into a statement; nothing has gone to the server."""
-    from pymysql import err
-
     try:
         yield
-    except (TypeError, ValueError, KeyError, err.ProgrammingError) as error:
+    except (TypeError, ValueError, KeyError, driver().ProgrammingError) as error:
         if code_of(error):
             raise  # of the server
         raise _misfit(str(error)) from error

@@ -30,7 +30,7 @@ from takeback.adapters.mariadb.net import (
 from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, trouble_with
 from takeback.adapters.mariadb.row_report import Reasons, conflicts
 from takeback.adapters.mariadb.shapes import differences, fingerprint
-from takeback.adapters.mariadb.wire import Wire, code_of
+from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database, resource_of
 from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
@@ -289,12 +289,10 @@ def _all_in(
     reasons: Reasons,
 ) -> list[TargetOutcome]:
     """What a table does not take is in `bad` then, or told where no row can be named."""
-    from pymysql import err
-
     for name, part in parts.items():
         try:
             put_back.place(wire, part, bool(app_triggers(registry, name)))
-        except err.Error as error:
+        except driver().Error as error:
             if code_of(error) not in put_back.RULES:
                 raise
             wire.run("ROLLBACK TO SAVEPOINT takeback_put")

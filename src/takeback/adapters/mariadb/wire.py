@@ -93,12 +93,17 @@ class Wire:
         self.connection.connect()
 
     def close(self) -> None:
-        from pymysql import err
-
         try:
             self.connection.close()
-        except (err.Error, OSError):
+        except (driver().Error, OSError):
             pass  # the other end has hung up first
+
+
+def driver() -> Any:
+    """Its errors; loaded with the first connection."""
+    from pymysql import err
+
+    return err
 
 
 def quoted(name: str) -> str:
@@ -172,11 +177,9 @@ _EXAMPLE = "For example mariadb://user:password@host:3306/database."
 @contextmanager
 def words(database: Database) -> Iterator[None]:
     """Errors of the driver as errors of ours. The message of the server is repeated: the statement is the caller's."""
-    from pymysql import err
-
     try:
         yield
-    except (err.Error, OSError) as error:
+    except (driver().Error, OSError) as error:
         raise told(error, database) from error
 
 
@@ -187,11 +190,13 @@ def code_of(error: BaseException) -> int:
 
 def is_lost(error: BaseException) -> bool:
     """Whether the connection is gone, and with it the answer."""
-    from pymysql import err
-
-    if isinstance(error, err.ProgrammingError):
+    if isinstance(error, driver().ProgrammingError):
         return False  # the driver did not even send it
-    return isinstance(error, (OSError, err.InterfaceError)) or code_of(error) in _LOST or code_of(error) == 0
+    return (
+        isinstance(error, (OSError, driver().InterfaceError))
+        or code_of(error) in _LOST
+        or code_of(error) == 0
+    )
 
 
 def is_locked(error: BaseException) -> bool:

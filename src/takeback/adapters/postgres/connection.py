@@ -124,17 +124,9 @@ def opened(url: str, waiting: Waiting = USUAL) -> Iterator[Connection]:
         connection.close()
 
 
-Parameters = Sequence[Any] | dict[str, Any] | None
-
-
 class Question(NamedTuple):
     sql: str
-    parameters: Parameters = None
-
-
-class ServerAnswer(NamedTuple):
-    rows: list[tuple[Any, ...]]
-    number: int  # of rows that were read or written
+    parameters: Sequence[Any] | dict[str, Any] | None = None
 
 
 def patience(connection: Connection) -> str:

@@ -3,12 +3,11 @@
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 from takeback.adapters.database import Waiting
-from takeback.adapters.postgres.connection import Parameters, Question, ServerAnswer
 from takeback.model.database import Holder
 
 FIRST_LOOK = 1.0  # seconds: most waits are shorter
@@ -115,6 +114,15 @@ def _holder(witness: "psycopg.Connection[Any]", pid: int) -> Holder | None:
     return None
 
 
+Parameters = Sequence[Any] | dict[str, Any] | None
+Questions = Sequence[tuple[str, Parameters]]
+
+
+class ServerAnswer(NamedTuple):
+    rows: list[tuple[Any, ...]]
+    number: int  # of rows that were read or written
+
+
 class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
     lookout: Lookout | None = None
     keeper: bool | None = None  # may its role see and put back what takeback keeps? Asked once
@@ -132,10 +140,10 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
         """How many rows it was."""
         return self.execute(sql.encode(), parameters).rowcount
 
-    def ask_all(self, questions: Sequence[Question], again: bool = False) -> list[list[tuple[Any, ...]]]:
+    def ask_all(self, questions: Questions, again: bool = False) -> list[list[tuple[Any, ...]]]:
         return [one.rows for one in self.answers(questions, again)]
 
-    def answers(self, questions: Sequence[Question], again: bool = False) -> list[ServerAnswer]:
+    def answers(self, questions: Questions, again: bool = False) -> list[ServerAnswer]:
         """One after the other, in one trip to the server and back. `again`: the same will be asked on this connection
         once more, so that the server remembers how it finds the answers."""
         with self.pipeline():

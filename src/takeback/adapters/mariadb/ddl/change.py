@@ -15,7 +15,7 @@ from takeback.adapters.mariadb.logs import LOG_MODE, OPS, PLANS
 from takeback.adapters.mariadb.protection import keep_up
 from takeback.adapters.mariadb.registry import LogRegistry, read
 from takeback.adapters.mariadb.statements import ALTER, CREATE, DROP, AskedDefinition
-from takeback.adapters.mariadb.wire import Wire, is_lost, quoted, told
+from takeback.adapters.mariadb.wire import Wire, driver, is_lost, quoted, told
 from takeback.errors import Conflict, Failed, NoRemedy, Refused
 
 Plan = Moves | Reshape
@@ -47,8 +47,6 @@ def carry_out(
     wire: Wire, effect: str, undoes: str, plan: Plan | UntriedAlter, force: bool = False
 ) -> dict[str, Any]:
     """`Conflict` if something is in the way, `StatementFailed` if the server says no; then nothing was changed."""
-    from pymysql import err
-
     _settle_session(wire)
     step: Plan | None = None
     try:
@@ -59,7 +57,7 @@ def carry_out(
         step = plan
         _write(wire, effect, undoes, _json(step))
         _act(wire, step, force)
-    except err.Error as error:
+    except driver().Error as error:
         if is_lost(error):
             raise
         _settle_session(wire)
@@ -147,13 +145,11 @@ def _complete(wire: Wire, effect: str, undoes: str, plan: Plan) -> dict[str, Any
 
 def _recapture(wire: Wire) -> None:
     """A table that is new or another gets its log, and triggers that look for its rows follow."""
-    from pymysql import err
-
     try:
         wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
         keep_up(wire)
         wire.run("SET SESSION sql_mode = @takeback_mode")
-    except (err.Error, Refused):
+    except (driver().Error, Refused):
         pass  # whoever changes rows there next is told that the capture must be brought up to date
 
 

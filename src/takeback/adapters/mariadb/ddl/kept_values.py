@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from takeback.adapters.mariadb.logs import image, live_image, logged_image, logged_name, logged_names, typed
 from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
-from takeback.adapters.mariadb.wire import Wire, listed, quoted
+from takeback.adapters.mariadb.wire import Wire, driver, listed, quoted
 from takeback.errors import UndoFailed
 
 _WHOLE = frozenset(["tinyint", "smallint", "mediumint", "int", "integer", "bigint"])
@@ -196,11 +196,9 @@ def _on_left(taken: KeptValues) -> str:
 
 def _is_default(wire: Wire, table: str, column: MariaColumn) -> str:
     """For a row that came later. Without a default somebody has written it."""
-    from pymysql import err
-
     try:
         wire.rows(f"SELECT DEFAULT(r.{quoted(column.name)}) FROM {quoted(table)} r LIMIT 1")
-    except err.Error:
+    except driver().Error:
         return "FALSE"
     return f"r.{quoted(column.name)} <=> DEFAULT(r.{quoted(column.name)})"
 
@@ -215,8 +213,6 @@ def _both(taken: KeptValues) -> list[tuple[MariaColumn, MariaColumn]]:
 
 def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     """Columns that become again what they were: what others wrote there must fit."""
-    from pymysql import err
-
     pairs = _both(taken)
     if not pairs:
         return []
@@ -234,9 +230,9 @@ def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
             f" {_on_left(taken)} WHERE l.tb_keep IS NULL OR NOT ({_untouched(taken)})"
         )
         wire.run("UPDATE _tb_fit SET " + ", ".join(f"b{at} = a{at}" for at in range(len(pairs))))
-    except err.DataError:
+    except driver().DataError:
         return [told]
-    except err.OperationalError as error:
+    except driver().OperationalError as error:
         if error.args[0] in (1205, 1213):
             raise
         return [told]

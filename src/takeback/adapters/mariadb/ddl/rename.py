@@ -8,7 +8,7 @@ from takeback.adapters.mariadb.logs import image
 from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, definition, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import CREATE, DROP, RENAME, AskedDefinition
-from takeback.adapters.mariadb.wire import Wire, code_of, listed, quoted
+from takeback.adapters.mariadb.wire import Wire, code_of, driver, listed, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
 
 
@@ -244,13 +244,11 @@ def act(wire: Wire, plan: Moves) -> None:
 
 def _create(wire: Wire, plan: Moves) -> None:
     """Under a name of ours. A table that refers to itself refers to something that is not there yet."""
-    from pymysql import err
-
     (table,) = plan.tables
     wire.run("SET SESSION foreign_key_checks = 1")
     try:
         wire.run(plan.statement)
-    except err.Error as error:
+    except driver().Error as error:
         if code_of(error) != _MALFORMED_KEY or table.name not in plan.statement:
             raise
         wire.run("SET SESSION foreign_key_checks = 0")
