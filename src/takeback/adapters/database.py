@@ -3,27 +3,89 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
+from takeback.model.change import Change, Staged
 from takeback.model.database import (
     FROM_ENVIRONMENT,
     Database,
     engine_of,
+    from_json,
     refuse_unclear,
     resource_of,
+    target_of,
+    to_json,
     without_password,
 )
 from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
 
-if TYPE_CHECKING:
-    from takeback.model.effect import Effect
-
-
+DATABASE = "database"  # in the arguments of a change, and in the payload of a remedy
 MOST = "most"  # in the arguments of a change
 
 
-def most_of(effect: "Effect") -> int:
+class DatabaseAdapter:
+    """What every database has in common: one target for each effect, which is there or not."""
+
+    name: str
+    version = 1
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        return ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        database = database_of(effect)
+        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
+        payload = {DATABASE: to_json(database)}
+        return Remedy(self.name, self.version, Strategy.SNAPSHOT, (target,), payload)
+
+
+def database_of(effect: Effect) -> Database:
+    if effect.remedy and DATABASE in effect.remedy.payload:
+        return from_json(effect.remedy.payload[DATABASE])
+    return asked_for(effect.change, effect.of)
+
+
+def asked_for(change: Change, of: Effect | None) -> Database:
+    """An undo goes where the effect was made."""
+    if of is not None:
+        return database_of(of)
+    if DATABASE in change.args:
+        return from_json(change.args[DATABASE])
+    raise Misuse("This change names no database.", hint="Its arguments must say which one it is.")
+
+
+def to_take_back(of: Effect | None) -> Effect:
+    if of is None or of.remedy is None:
+        raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
+    return of
+
+
+def policy_of(change: Change) -> OnConflict:
+    return OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
+
+
+def is_partial(undo: Effect) -> bool:
+    """Rows that stand in the way are left out."""
+    return bool(undo.change.args.get("partial"))
+
+
+def sighted(effect: Effect, receipt: dict[str, Any] | None, held: bool = False) -> Sighting:
+    """By the marker: `receipt` is what is there, None if it is not; `held`: it waits for a decision."""
+    there = receipt is not None
+    standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
+    target = TargetSighting(target_of(database_of(effect), effect.id), standing, {"there": there})
+    return Sighting(standing, targets=(target,), receipt=receipt or {})
+
+
+def with_receipt(change: Change, receipt: dict[str, Any] | None) -> Change | None:
+    """Of a program that has ended. None: it changed nothing."""
+    return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
+
+
+def most_of(effect: Effect) -> int:
     """0: no limit."""
     return effect.change.args.get(MOST, 0)
 

@@ -94,9 +94,8 @@ def parsed(kept: str | bytes) -> dict[str, Any]:
     return said  # pyright: ignore[reportUnknownVariableType]
 
 
-# What an agent keeps in the journal, as text: short ones in the record, long ones in a blob, so that the
-# same state
-# again costs next to nothing.
+# What an agent keeps in the journal, as text: short ones in the record, long ones in a blob, so that the same
+# state again costs next to nothing.
 
 
 LONG_TEXT = 1024  # characters; longer ones are blobs

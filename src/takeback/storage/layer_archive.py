@@ -88,12 +88,10 @@ def sync_filesystem(path: str) -> None:
 
 
 # A directory tree in one compressed file, from which exactly the same tree comes back: owners, modes, times
-# to the
-# nanosecond, attributes of every kind, devices and whiteouts, holes, and names of one inode.
+# to the nanosecond, attributes of every kind, devices and whiteouts, holes, and names of one inode.
 #
-# A zstd stream of entries, parents first: four bytes with the length of a JSON head, the head, the data of
-# a file between
-# its holes. The last head says how many there were.
+# A zstd stream of entries, parents first: four bytes with the length of a JSON head, the head, the data of a
+# file between its holes. The last head says how many there were.
 
 
 _LENGTH = struct.Struct("<I")

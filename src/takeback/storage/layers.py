@@ -22,11 +22,10 @@ from takeback.storage.owners import boot_id
 # A file whose last whole line is what holds: one write and one sync to replace it, where a renamed file
 # needs three.
 #
-# The file has its full length from the start, and lines are written over the zeros after the last one. So
-# the sync writes
-# this one page: where a file grows, a filesystem with a journal may have to write first what others have
-# written to it.
-# A line that was cut off by a kill or a full disk is as if it had never been written.
+# The file has its full length from the start, and lines are written over the zeros after the last one. So the
+# sync writes this one page: where a file grows, a filesystem with a journal may have to write first what
+# others have written to it. A line that was cut off by a kill or a full disk is as if it had never been
+# written.
 
 
 _LENGTH = 1 << 15  # bytes; when it is full it starts anew with its last line
@@ -95,15 +94,12 @@ def _padded(line: bytes) -> bytes:
 #     layers/BOX/LAYER.packed  the same in one file, while it is only kept for undo
 #     layers/BOX/open, work  locks: someone has the box open; a command runs in it
 #
-# A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is
-# told of together
-# with the boot of the machine, and a second line says when it is on the disk. If the machine stops between
-# the two it is
-# lost, and with it what stands on it. What nobody names and no line tells of is scratch. A squash stands
-# for the layer of
-# its `top` and those below it down to `parent`; the layers themselves stay as long as an undo could come
-# back to one of
-# them, so every point of a long chain is reached over a short stack.
+# A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is told
+# of together with the boot of the machine, and a second line says when it is on the disk. If the machine
+# stops between the two it is lost, and with it what stands on it. What nobody names and no line tells of is
+# scratch. A squash stands for the layer of its `top` and those below it down to `parent`; the layers
+# themselves stay as long as an undo could come back to one of them, so every point of a long chain is reached
+# over a short stack.
 
 
 class _Chain:

@@ -18,8 +18,7 @@ from takeback.storage.tables import Reading
 # A note beside the store of ways back, and of drops, that were given up by policy, until a person was told.
 #
 # It is written before they are forgotten, so that a kill in between loses no line. So it may name effects
-# that were not
-# forgotten after all: whoever shows it asks the journal.
+# that were not forgotten after all: whoever shows it asks the journal.
 
 
 NAME = "GIVEN_UP"
@@ -85,10 +84,9 @@ def was_told(path: str, effects: Iterable[str]) -> None:
 # Whether a store is this user's own, and what this user remembers of it outside of it.
 #
 # A store that was removed, cut or exchanged cannot tell that itself: a note outside remembers how far its
-# journal had
-# come. The note is only a witness: without it everything works, and nothing is noticed. That a store was
-# made here stands
-# in the store, as a digest of this machine, this user and its place, which a store from elsewhere cannot have.
+# journal had come. The note is only a witness: without it everything works, and nothing is noticed. That a
+# store was made here stands in the store, as a digest of this machine, this user and its place, which a store
+# from elsewhere cannot have.
 
 
 DIRECTORY = "takeback-known"

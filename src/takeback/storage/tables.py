@@ -10,8 +10,7 @@ from takeback.errors import Refused
 # A store that was moved takes nothing new: what is unfinished in it would go on in two places.
 #
 # Triggers see to that, also for processes that have had it open all the time; they are made when it is
-# retired, so that
-# a store in use pays nothing for them.
+# retired, so that a store in use pays nothing for them.
 
 
 SAID = "retired"  # by the trigger; nothing else says that

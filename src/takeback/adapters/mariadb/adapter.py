@@ -7,14 +7,21 @@ from typing import Any, TypeVar
 from takeback.adapters.database import (
     USUAL,
     Cover,
+    DatabaseAdapter,
     DatabaseSession,
     GiveUp,
     Keyring,
     RowChange,
     Tell,
     Waiting,
+    database_of,
+    is_partial,
     nothing_to_give_up,
+    policy_of,
     quiet,
+    sighted,
+    to_take_back,
+    with_receipt,
 )
 from takeback.adapters.mariadb import markers, programs, protection, row_report, undo
 from takeback.adapters.mariadb.ddl import change
@@ -29,8 +36,8 @@ from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, driver, is_locked, words
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
-from takeback.model.change import UNDO, Change, Staged
-from takeback.model.database import Database, Holder, busy, from_json, resource_of, target_of, to_json
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, Holder, busy, from_json, resource_of, target_of
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
@@ -38,12 +45,9 @@ from takeback.model.plan import (
     OnConflict,
     Outcome,
     Sighting,
-    Standing,
     TargetOutcome,
-    TargetSighting,
-    together,
 )
-from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
 _WHY = "the database logs every row before and after, in the transaction that changes it"
@@ -52,9 +56,8 @@ PROGRAM = "program"
 _Found = TypeVar("_Found")
 
 
-class MariaAdapter:
+class MariaAdapter(DatabaseAdapter):
     name = "mariadb"
-    version = 1
     traits = TRAITS["mariadb"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
@@ -91,39 +94,26 @@ class MariaAdapter:
     ) -> Sequence[Effect]:
         with self._wire(database) as wire:
             if not identity_of(wire):  # it is gone already: someone else removed it, or was killed on the way
-                return [one for one in effects if resource_of(_database(one)) == resource_of(database)]
+                return [one for one in effects if resource_of(database_of(one)) == resource_of(database)]
             known = row_report.lost_by_unprotect(wire, read(wire), tables, change.later_on(wire, tables, 0))
         return [one for one in effects if one.id in known]
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
-            database = _database(_needed(of))
-            outcomes = self._outcomes(database, _policy(change), _needed(of))
+            database = database_of(to_take_back(of))
+            outcomes = self._outcomes(database, policy_of(change), to_take_back(of))
             return Assessment((resource_of(database),), offers, outcomes=outcomes)
         if change.kind == PROGRAM:
             with self._wire(from_json(change.args["database"])) as wire:
                 refuse_unprotected(read(wire))
         return Assessment((change.resource,), offers)
 
-    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
-        return ()
-
-    def capture(self, effect: Effect, offer: Offer) -> Remedy:
-        database = _database(effect)
-        return Remedy(
-            self.name,
-            self.version,
-            offer.strategy,
-            (Target(target_of(database, effect.id), {"there": False}, {"there": True}),),
-            payload={"database": to_json(database)},
-        )
-
     def apply(self, effect: Effect) -> Receipt:
         if effect.change.kind == UNDO:
-            if self._plan_of(_needed(effect.of)):
+            if self._plan_of(to_take_back(effect.of)):
                 return Receipt(self._move_back(effect))
-            return Receipt(self._retried(_database(effect), lambda wire: _take_back(wire, effect)))
+            return Receipt(self._retried(database_of(effect), lambda wire: _take_back(wire, effect)))
         if effect.phase.reviewed is not None:
             return Receipt(self._keep(effect))
         raise Misuse(
@@ -132,18 +122,14 @@ class MariaAdapter:
 
     def verify(self, effect: Effect) -> Sighting:
         """The marker alone tells. Whoever may still be making it is ended first: nothing can come after the answer."""
-        with self._wire(_database(effect)) as wire:
-            refuse_other(wire.database, identity_of(wire))
+        with self._own(effect) as wire:
             markers.hold_alone(wire, effect.id)
             change.settle(wire, effect.id)
             found = op_number(wire, effect.id)
             receipt = markers.receipt_of(wire, effect.id) if found else {}
             held = effect.phase.reviewed is not None and not found and markers.is_held(wire, effect.id)
             markers.let_go(wire, effect.id)
-        there = found is not None and not found[2]
-        standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
-        seen = tuple(TargetSighting(target.resource, standing, {"there": there}) for target in effect.targets)
-        return together(seen)._replace(receipt=receipt)
+        return sighted(effect, receipt if found and not found[2] else None, held)
 
     def undo(self, effect: Effect) -> None:
         """As if it had never been: its marker and its images go too."""
@@ -154,7 +140,7 @@ class MariaAdapter:
             found = op_number(wire, effect.id, lock=True)
             if found is None or found[2]:
                 return {}
-            database = _database(effect)
+            database = database_of(effect)
             taking = undo.take_back(wire, read(wire), database, found[0], OnConflict.REFUSE)
             undo.refuse_conflicts(taking, OnConflict.REFUSE, False)
             undo.swap(wire, effect.id, effect.id)
@@ -164,9 +150,9 @@ class MariaAdapter:
 
         plan = self._plan_of(effect)
         if plan is None:
-            self._retried(_database(effect), work)
+            self._retried(database_of(effect), work)
             return
-        with self._wire(_database(effect)) as wire:
+        with self._wire(database_of(effect)) as wire:
             markers.hold(wire, effect.id)
             found = op_number(wire, effect.id)
             if found and not found[2]:
@@ -178,7 +164,7 @@ class MariaAdapter:
             self._dropped(effect)
 
     def release(self, effect: Effect) -> None:
-        with self._wire(_database(effect)) as wire:
+        with self._wire(database_of(effect)) as wire:
             found = op_number(wire, effect.id) if identity_of(wire) else None
             if found:
                 plan = change.plan_of(wire, effect.id)
@@ -187,7 +173,7 @@ class MariaAdapter:
                 undo.forget(wire, found[0])
 
     def standing_on(self, effect: Effect) -> Sequence[str]:
-        with self._wire(_database(effect)) as wire:
+        with self._wire(database_of(effect)) as wire:
             found = op_number(wire, effect.id) if identity_of(wire) else None
             if found is None:
                 return ()
@@ -202,8 +188,7 @@ class MariaAdapter:
             return row_report.standing_on(wire, registry, parts, no, reshaped)
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
-        with self._wire(_database(effect)) as wire:
-            refuse_other(wire.database, identity_of(wire))
+        with self._own(effect) as wire:
             found = op_number(wire, effect.id)
             if found is None:
                 return
@@ -212,21 +197,18 @@ class MariaAdapter:
             yield from row_report.changes(wire, parts, found[0])
 
     def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
-        database = _database(effect)
+        database = database_of(effect)
         with self._wire(database) as wire:
             refuse_other(database, identity_of(wire))
             return programs.enter(wire, effect, database, self.keyring.url(database))
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:
-        with self._wire(_database(effect)) as wire:
-            refuse_other(wire.database, identity_of(wire))
+        with self._own(effect) as wire:
             return programs.leave(wire, effect)
 
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         """Of a program whose watcher died."""
-        receipt = self.leave(effect)
-        change = effect.change
-        return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
+        return with_receipt(effect.change, self.leave(effect))
 
     @contextmanager
     def _wire(self, database: Database) -> Iterator[Wire]:
@@ -236,6 +218,13 @@ class MariaAdapter:
                 yield wire
         finally:
             wire.close()
+
+    @contextmanager
+    def _own(self, effect: Effect) -> Iterator[Wire]:
+        """To the very database where it was made."""
+        with self._wire(database_of(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            yield wire
 
     def _outcomes(self, database: Database, policy: OnConflict, of: Effect) -> tuple[TargetOutcome, ...]:
         """By trying, in a transaction that is rolled back."""
@@ -263,8 +252,7 @@ class MariaAdapter:
         return (TargetOutcome(own, Outcome.ALREADY, "every row is as it was before"),)
 
     def _keep(self, effect: Effect) -> dict[str, Any]:
-        with self._wire(_database(effect)) as wire:
-            refuse_other(wire.database, identity_of(wire))
+        with self._own(effect) as wire:
             if not op_number(wire, effect.id):
                 markers.decide(wire, effect.id, keep=True)
             if not op_number(wire, effect.id):
@@ -275,20 +263,18 @@ class MariaAdapter:
             return markers.receipt_of(wire, effect.id)
 
     def _dropped(self, effect: Effect) -> bool:
-        with self._wire(_database(effect)) as wire:
-            refuse_other(wire.database, identity_of(wire))
+        with self._own(effect) as wire:
             return not op_number(wire, effect.id) and markers.decide(wire, effect.id, keep=False)
 
     def _plan_of(self, effect: Effect) -> change.Plan | None:
         """If it was one that renames tables."""
-        with self._wire(_database(effect)) as wire:
-            refuse_other(wire.database, identity_of(wire))
+        with self._own(effect) as wire:
             change.settle(wire, effect.id)
             return change.plan_of(wire, effect.id)
 
     def _move_back(self, effect: Effect) -> dict[str, Any]:
-        of = _needed(effect.of)
-        with self._wire(_database(effect)) as wire:
+        of = to_take_back(effect.of)
+        with self._wire(database_of(effect)) as wire:
             markers.hold(wire, effect.id)
             markers.hold(wire, f"{of.id}:names")
             change.settle(wire, effect.id)
@@ -297,7 +283,7 @@ class MariaAdapter:
             _refuse_taken_back(_found(wire, of), of)
             plan = change.plan_of(wire, of.id)
             assert plan
-            back, force = change.inverse(plan, effect.id), _policy(effect.change) is OnConflict.FORCE
+            back, force = change.inverse(plan, effect.id), policy_of(effect.change) is OnConflict.FORCE
             return change.carry_out(wire, effect.id, of.id, back, force)
 
     def _holder(self, database: Database) -> Holder:
@@ -341,15 +327,15 @@ class MariaAdapter:
 
 
 def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
-    of = _needed(effect.of)
+    of = to_take_back(effect.of)
     markers.hold(wire, effect.id)
     if op_number(wire, effect.id):
         return markers.receipt_of(wire, effect.id)
     found = _found(wire, of, lock=True)
     _refuse_taken_back(found, of)
-    partly = bool(effect.change.args.get("partial"))
+    partly = is_partial(effect)
     return undo.carry_out(
-        wire, read(wire), _database(effect), (found[0], of.id), effect.id, _policy(effect.change), partly
+        wire, read(wire), database_of(effect), (found[0], of.id), effect.id, policy_of(effect.change), partly
     )
 
 
@@ -369,21 +355,3 @@ def _found(wire: Wire, of: Effect, lock: bool = False) -> tuple[int, str, str]:
             hint="Was it restored from a copy that is older than the effect?",
         )
     return found
-
-
-def _needed(of: Effect | None) -> Effect:
-    if of is None or of.remedy is None:
-        raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
-    return of
-
-
-def _database(effect: Effect) -> Database:
-    if effect.remedy and "database" in effect.remedy.payload:
-        return from_json(effect.remedy.payload["database"])
-    if "database" in effect.change.args:
-        return from_json(effect.change.args["database"])
-    return _database(_needed(effect.of))
-
-
-def _policy(change: Change) -> OnConflict:
-    return OnConflict(change.args.get("on_conflict", OnConflict.REFUSE.value))

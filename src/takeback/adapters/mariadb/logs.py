@@ -6,44 +6,23 @@ from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
 from takeback.adapters.mariadb.wire import quoted
 
 # A row as one short value that is equal only for rows that are equal in every bit: not by the rules of a
-# collation,
-# nor by those of numbers.
+# collation, nor by those of numbers.
 
 
 _LONG = frozenset(
     ["text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob", "json", "vector"]
 )  # hashed one by one: together they could be longer than what the server hands around
 _SPACE = frozenset(
-    [
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "geomcollection",
-    ]
+    (
+        "geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection "
+        "geomcollection"
+    ).split()
 )
 _PLAIN = frozenset(
-    [
-        "tinyint",
-        "smallint",
-        "mediumint",
-        "int",
-        "integer",
-        "bigint",
-        "decimal",
-        "numeric",
-        "year",
-        "date",
-        "time",
-        "datetime",
-        "inet4",
-        "inet6",
-        "uuid",
-    ]
+    (
+        "tinyint smallint mediumint int integer bigint decimal numeric year date time datetime inet4 inet6 "
+        "uuid"
+    ).split()
 )
 WHOLE = frozenset(["tinyint", "smallint", "mediumint", "int", "integer", "bigint"])
 _SHORT = 512

@@ -144,9 +144,8 @@ def recording(
 
 # What is left of an operation when everything in it that cancels out is left out, and where the rows stand now.
 #
-# One table of the session for each table that the operation touched: a line for each key with the image
-# that was there
-# before and the one that it left; for a table without a key a line for each image, and how often.
+# One table of the session for each table that the operation touched: a line for each key with the image that
+# was there before and the one that it left; for a table without a key a line for each image, and how often.
 
 
 # Where a line stands.

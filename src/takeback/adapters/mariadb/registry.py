@@ -170,9 +170,8 @@ def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, st
 # Which statements could change a table that is not captured as it must be: they are refused, the others are
 # not.
 #
-# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what
-# could change the
-# table is not let through.
+# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what could
+# change the table is not let through.
 
 
 _DYNAMIC = re.compile(r"\b(?:EXECUTE|PREPARE)\b", re.IGNORECASE)

@@ -55,20 +55,10 @@ from takeback.model.effect import Effect
 # Whether anybody has defined anything on the server: cheaper to ask than what.
 
 
-_STATEMENTS = [
-    "alter_table",
-    "create_table",
-    "drop_table",
-    "rename_table",
-    "create_trigger",
-    "drop_trigger",
-    "create_index",
-    "drop_index",
-    "create_db",
-    "drop_db",
-    "alter_db",
-    "truncate",
-]
+_STATEMENTS = (
+    "alter_table create_table drop_table rename_table create_trigger drop_trigger create_index drop_index "
+    "create_db drop_db alter_db truncate"
+).split()
 DDL_COUNTERS = "SHOW GLOBAL STATUS WHERE Variable_name IN ({})".format(
     ", ".join(f"'Com_{name}'" for name in _STATEMENTS)
 )

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from takeback.adapters.mariadb.wire import Wire, quoted
 
 # How a table is defined, by what the server says of it (SHOW CREATE TABLE): a line for each column, key and
-# check.
-# From two of them comes the ALTER TABLE that makes the one the other; that it does is tried on an empty
-# table first.
+# check. From two of them comes the ALTER TABLE that makes the one the other; that it does is tried on an
+# empty table first.
 
 
 _COLUMN = re.compile(r"`((?:[^`]|``)+)` ")

@@ -195,52 +195,20 @@ def _value(value: Any) -> Any:
     )
 
 
-# What kind of statement it seems to be. What may be done the server decides: in an XA transaction it
-# refuses whatever
-# would commit by itself, and what is captured is checked. Here is kept out what has nothing to do with
-# transactions.
+# What kind of statement it seems to be. What may be done the server decides: in an XA transaction it refuses
+# whatever would commit by itself, and what is captured is checked. Here is kept out what has nothing to do
+# with transactions.
 
 
 _WRITES = frozenset(["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"])
 _OPEN = frozenset(
-    [
-        "SELECT",
-        "WITH",
-        "SHOW",
-        "DESC",
-        "DESCRIBE",
-        "EXPLAIN",
-        "VALUES",
-        "TABLE",
-        "HELP",
-        "DO",
-        "CALL",
-        "ANALYZE",
-        "CHECKSUM",
-        "SET",
-        "EXECUTE",
-        "PREPARE",
-        "DEALLOCATE",
-        "SAVEPOINT",
-        "RELEASE",
-    ]
+    (
+        "SELECT WITH SHOW DESC DESCRIBE EXPLAIN VALUES TABLE HELP DO CALL ANALYZE CHECKSUM SET EXECUTE "
+        "PREPARE DEALLOCATE SAVEPOINT RELEASE"
+    ).split()
 )
 _CONTROL = frozenset(["BEGIN", "START", "COMMIT", "ROLLBACK", "XA", "LOCK", "UNLOCK", "USE"])
-_DEFINES = frozenset(
-    [
-        "CREATE",
-        "ALTER",
-        "DROP",
-        "TRUNCATE",
-        "RENAME",
-        "GRANT",
-        "REVOKE",
-        "OPTIMIZE",
-        "REPAIR",
-        "CHECK",
-        "COMMENT",
-    ]
-)
+_DEFINES = frozenset("CREATE ALTER DROP TRUNCATE RENAME GRANT REVOKE OPTIMIZE REPAIR CHECK COMMENT".split())
 _SETS = re.compile(
     r"\b(GLOBAL|PERSIST|PERSIST_ONLY|TRANSACTION|AUTOCOMMIT|TAKEBACK\w*|TX_\w+|PASSWORD|ROLE|STATEMENT|DEFAULT\s+ROLE"
     r"|SQL_LOG_BIN|TRANSACTION_\w+|COMPLETION_TYPE)\b|/\*M?!",

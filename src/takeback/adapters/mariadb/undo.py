@@ -38,9 +38,8 @@ from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 # After rows were left out of an undo: a later operation that found what this one had left must find what
 # was before.
 #
-# Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo
-# of the second
-# must then lead to A and not to B, or it would bring back what was taken back.
+# Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo of
+# the second must then lead to A and not to B, or it would bring back what was taken back.
 
 
 def rebase(wire: Wire, parts: Sequence[NetPart], op: int) -> None:

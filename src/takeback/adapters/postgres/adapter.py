@@ -2,19 +2,25 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.adapters.database import (
     USUAL,
     Cover,
+    DatabaseAdapter,
     GiveUp,
     Keyring,
     RowChange,
     Tell,
     Waiting,
+    asked_for,
+    database_of,
     nothing_to_give_up,
+    policy_of,
     quiet,
+    sighted,
+    with_receipt,
 )
 from takeback.adapters.postgres import markers, programs, transactions
 from takeback.adapters.postgres.attachment import sweep, sweep_after_program
@@ -34,17 +40,16 @@ from takeback.adapters.postgres.undo import as_planned, reverse, take_back
 from takeback.adapters.postgres.unwind import look
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, Unavailable
-from takeback.model.change import UNDO, Change, Staged
-from takeback.model.database import Database, from_json, resource_of, target_of, to_json
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, resource_of, target_of
 from takeback.model.effect import Effect, State
-from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
-from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.plan import OnConflict, Sighting
+from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
 
-class PostgresAdapter:
+class PostgresAdapter(DatabaseAdapter):
     name = "postgres"
-    version = 1
     traits = TRAITS["postgres"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
@@ -58,12 +63,18 @@ class PostgresAdapter:
         self._guards: dict[str, Guard] = {}  # by effect: of programs that are at work
         self._tells: dict[str, Tell] = {}  # and who listens to what is found of them
 
+    @contextmanager
+    def _at(self, effect: Effect, what: str = "") -> Iterator[Connection]:
+        """Where it was made; `what` begins the sentence of an error."""
+        with understood(what), self._links.to(database_of(effect)) as connection:
+            yield connection
+
     # -- a change and its way back
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if of is not None:
             return self._assess_undo(change, of)
-        database = from_json(change.args["database"])
+        database = asked_for(change, None)
         with understood(), self._links.to(database) as connection:
             refuse_unprotected(connection, database)
         offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they were")
@@ -72,28 +83,13 @@ class PostgresAdapter:
     def _assess_undo(self, change: Change, of: Effect) -> Assessment:
         database = database_of(of)
         with understood(), self._links.to(database) as connection:
-            outcomes = as_planned(connection, database, of, OnConflict(change.args["on_conflict"]))
+            outcomes = as_planned(connection, database, of, policy_of(change))
         offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they are now")
         return Assessment((target_of(database, of.id),), (offer,), outcomes=outcomes)
 
-    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
-        return ()
-
-    def capture(self, effect: Effect, offer: Offer) -> Remedy:
-        database = database_of(effect)
-        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
-        return Remedy(
-            self.name,
-            self.version,
-            Strategy.SNAPSHOT,
-            (target,),
-            payload={"database": to_json(database)},
-        )
-
     def apply(self, effect: Effect) -> Receipt:
         if effect.change.kind == UNDO:
-            database = database_of(effect)
-            with understood(effect.change.summary), self._links.to(database) as connection:
+            with self._at(effect, effect.change.summary) as connection:
                 return Receipt(take_back(connection, effect))
         if effect.phase.reviewed is not None:
             return self._keep(effect)
@@ -104,20 +100,16 @@ class PostgresAdapter:
         if session := self._held.get(effect.id):
             session.keep(effect.id)
         else:
-            database = database_of(effect)
-            with understood(effect.change.summary), self._links.to(database) as connection:
+            with self._at(effect, effect.change.summary) as connection:
                 transactions.keep(connection, effect.id)
         assert effect.phase.reviewed
         return Receipt(effect.phase.reviewed.receipt)
 
     def verify(self, effect: Effect) -> Sighting:
-        database = database_of(effect)
-        with understood(), self._links.to(database) as connection:
+        with self._at(effect) as connection:
             waits = effect.phase.reviewed is not None and self._waits(connection, effect.id)
             receipt = None if waits else happened(connection, effect.id)
-        standing = Standing.BETWEEN if waits else Standing.BEFORE if receipt is None else Standing.AFTER
-        target = TargetSighting(target_of(database, effect.id), standing, {"there": receipt is not None})
-        return Sighting(standing, targets=(target,), receipt=receipt or {})
+        return sighted(effect, receipt, waits)
 
     def _waits(self, connection: Connection, effect: str) -> bool:
         session = self._held.get(effect)
@@ -130,15 +122,13 @@ class PostgresAdapter:
         if session := self._held.get(effect.id):
             session.rollback()
             return
-        database = database_of(effect)
-        with understood(), self._links.to(database) as connection:
+        with self._at(effect) as connection:
             transactions.drop(connection, effect.id)
 
     def undo(self, effect: Effect) -> None:
         if effect.phase.reviewed is not None:
             self._drop(effect)
-        database = database_of(effect)
-        with understood(effect.change.summary), self._links.to(database) as connection:
+        with self._at(effect, effect.change.summary) as connection:
             if installed(connection):
                 reverse(connection, effect)
                 sweep(connection)
@@ -148,16 +138,11 @@ class PostgresAdapter:
             self._drop(effect)
         elif effect.state is State.INTENDED and effect.change.kind != UNDO:
             # A process that was killed in the middle of it left triggers attached. An undo looks for them by itself.
-            with (
-                suppress(Unavailable, Misuse),
-                understood(),
-                self._links.to(database_of(effect)) as connection,
-            ):
+            with suppress(Unavailable, Misuse), self._at(effect) as connection:
                 sweep(connection)
 
     def release(self, effect: Effect) -> None:
-        database = database_of(effect)
-        with understood(), self._links.to(database) as connection:
+        with self._at(effect) as connection:
             if not installed(connection):
                 return
             with transaction(connection):
@@ -186,8 +171,7 @@ class PostgresAdapter:
         return connection, found
 
     def standing_on(self, effect: Effect) -> Sequence[str]:
-        database = database_of(effect)
-        with understood(), self._links.to(database) as connection:
+        with self._at(effect) as connection:
             programs.refuse_guest(connection)
             connection.run("begin")
             op = markers.find(connection, effect.id)
@@ -196,8 +180,7 @@ class PostgresAdapter:
             return standing_on(connection, look(connection, op, OnConflict.REFUSE))
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
-        database = database_of(effect)
-        with understood(), self._links.to(database) as connection:
+        with self._at(effect) as connection:
             programs.is_guest(connection)
             connection.run("begin")
             op = markers.find(connection, effect.id)
@@ -231,17 +214,14 @@ class PostgresAdapter:
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         if guard := self._guards.pop(effect.id, None):
             guard.stop()
-        database = database_of(effect)
-        with understood(), self._links.to(database) as connection:
+        with self._at(effect) as connection:
             receipt = leave(connection, effect, self._tells.pop(effect.id, quiet))
             sweep_after_program(connection)
         return receipt
 
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         """Of a program whose watcher died."""
-        receipt = self.leave(effect)
-        change = effect.change
-        return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
+        return with_receipt(effect.change, self.leave(effect))
 
     def cover(self, database: Database) -> Cover:
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
@@ -279,16 +259,6 @@ class PostgresAdapter:
 
     def close(self) -> None:
         self._links.close()
-
-
-def database_of(effect: Effect) -> Database:
-    """An undo is about the database of what it undoes."""
-    if effect.remedy and "database" in effect.remedy.payload:
-        return from_json(effect.remedy.payload["database"])
-    if "database" in effect.change.args:
-        return from_json(effect.change.args["database"])
-    assert effect.of
-    return database_of(effect.of)
 
 
 def refuse_unprotected(connection: Connection, database: Database) -> None:

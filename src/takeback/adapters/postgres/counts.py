@@ -278,9 +278,8 @@ def _signs(connection: Connection, op: int, log: int) -> tuple[Any, Any]:
     )[0]
 
 
-# How many rows an effect changed in the end: a row that was written twice counts once, one that is as it
-# was not at
-# all. Without a key, rows that look alike are one as good as the other.
+# How many rows an effect changed in the end: a row that was written twice counts once, one that is as it was
+# not at all. Without a key, rows that look alike are one as good as the other.
 
 
 class Netting:

@@ -13,9 +13,8 @@ from takeback.model.plan import OnConflict
 
 # Give a later effect another past, when what its rows came from is taken back without them.
 #
-# A row went from A to B by one effect and from B to C by a later one. If the first is undone and this row
-# is skipped, the
-# later one must not bring B back when it is undone in its turn: what it found is now A.
+# A row went from A to B by one effect and from B to C by a later one. If the first is undone and this row is
+# skipped, the later one must not bring B back when it is undone in its turn: what it found is now A.
 
 
 def rebase(connection: Connection, seen: Look) -> bool:
@@ -81,9 +80,8 @@ def _keys(net: Net, prefix: str) -> str:
     )
 
 
-# Which later effects stand on one: they changed the same rows, their rows point to rows that it made, or
-# they changed
-# a table so that its undo is not possible before theirs.
+# Which later effects stand on one: they changed the same rows, their rows point to rows that it made, or they
+# changed a table so that its undo is not possible before theirs.
 
 
 def standing_on(connection: Connection, seen: Look) -> list[str]:

@@ -8,10 +8,9 @@ from takeback.adapters.postgres.tables import SCHEMA, PostgresColumn, Table, lit
 
 # Where the images of rows are, and how those of one effect are found there.
 #
-# An index of every image would cost as much as the image itself. So only those of statements that changed
-# few rows are in
-# one; a statement that changed many says so in `takeback.wide`, and its images are found by the blocks they
-# are in.
+# An index of every image would cost as much as the image itself. So only those of statements that changed few
+# rows are in one; a statement that changed many says so in `takeback.wide`, and its images are found by the
+# blocks they are in.
 
 
 MANY = 1000  # rows of one statement
@@ -88,9 +87,8 @@ def _reaches(places: Sequence[str | None]) -> Iterator[LogReach | None]:
         yield LogReach(first, last) if first and last else None
 
 
-# The SQL that lets a table keep images of its rows: a log, and functions that write to it. Triggers that
-# call them are
-# attached by the database itself (attachment.sql).
+# The SQL that lets a table keep images of its rows: a log, and functions that write to it. Triggers that call
+# them are attached by the database itself (attachment.sql).
 
 
 EVENTS = {"i": "insert", "u": "update", "d": "delete", "t": "truncate"}

@@ -79,9 +79,8 @@ def refuse_lost(op: PostgresOp) -> None:
         )
 
 
-# What the server counted while a program ran: things that no trigger sees. Who did them is not known, so
-# each sentence
-# says that they happened, and not that the program did them.
+# What the server counted while a program ran: things that no trigger sees. Who did them is not known, so each
+# sentence says that they happened, and not that the program did them.
 
 
 UNSEEN_HINT = (
@@ -245,8 +244,7 @@ def _guest_numbers(connection: Connection, op: int) -> dict[str, dict[str, int]]
 # A program with its own driver: whatever its sessions write belongs to one effect.
 #
 # They say so by a setting that they inherit from the environment. The marker is there before the program
-# starts; what is
-# in the logs when it has ended is what it committed, however it ended.
+# starts; what is in the logs when it has ended is what it committed, however it ended.
 
 
 _PROGRAMS = 1952539243

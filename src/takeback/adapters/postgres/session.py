@@ -12,6 +12,7 @@ from takeback.adapters.database import (
     PREPARED,
     Reviewed,
     Rows,
+    is_partial,
     most_of,
     refuse_too_many,
     summary,
@@ -54,9 +55,8 @@ def open_op(connection: Connection, effect: Effect) -> int:
 
 
 def _opening(effect: Effect) -> Question:
-    in_part = bool(effect.change.args.get("partial"))
-    values = [effect.id, effect.run, effect.agent, effect.change.summary, effect.undoes or None, in_part]
-    return Question(_OPEN, values)
+    summary, undoes = effect.change.summary, effect.undoes or None
+    return Question(_OPEN, [effect.id, effect.run, effect.agent, summary, undoes, is_partial(effect)])
 
 
 def close_op(op: int, logs: Sequence[int], told: dict[str, Any], moves: Sequence[TableMove] = ()) -> Question:

@@ -100,8 +100,7 @@ def _terminate(connection: Connection, pid: int) -> None:
 
 
 # A transaction that waits for a person. Where the server lets transactions be prepared it holds it, whoever
-# ends; else
-# the session that made it does, as long as it lives and for no longer than it may.
+# ends; else the session that made it does, as long as it lives and for no longer than it may.
 
 
 # Not if there are temporary tables, since the server would not prepare what has to do with them, nor if it is full.

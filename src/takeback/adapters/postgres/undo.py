@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from takeback.adapters.database import is_partial, policy_of
 from takeback.adapters.postgres import attachment, markers
 from takeback.adapters.postgres.connection import Connection, Question, driver, patience, wait_no_longer
 from takeback.adapters.postgres.ddl import dropped_tables
@@ -145,8 +146,8 @@ def _take_back(
     attached: bool,
     left: list[Any],
 ) -> dict[str, Any]:
-    on_conflict = OnConflict(effect.change.args.get("on_conflict", OnConflict.REFUSE))
-    partial = bool(effect.change.args.get("partial"))
+    on_conflict = policy_of(effect.change)
+    partial = is_partial(effect)
     rows, own, ((full,),) = found
     if own:
         return {}

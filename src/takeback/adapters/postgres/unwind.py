@@ -272,8 +272,7 @@ def not_as_before(effect: str) -> UndoFailed:
 
 
 # Take an effect back from its end to its beginning: the rows that it wrote last, the change of the schema
-# before that,
-# the rows before that, and so on.
+# before that, the rows before that, and so on.
 
 
 class Unwound(NamedTuple):

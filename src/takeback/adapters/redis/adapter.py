@@ -5,11 +5,17 @@ from typing import Any
 
 from takeback.adapters.database import (
     Cover,
+    DatabaseAdapter,
     DatabaseSession,
     GiveUp,
     Keyring,
     RowChange,
+    asked_for,
+    database_of,
     nothing_to_give_up,
+    policy_of,
+    sighted,
+    to_take_back,
 )
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.redis import marks
@@ -23,11 +29,11 @@ from takeback.adapters.redis.server import EVERY_KEY, RedisLinks, cover, refuse_
 from takeback.adapters.redis.session import RedisSession
 from takeback.adapters.redis.undo import Digests, RedisUndo, pairs
 from takeback.errors import Misuse
-from takeback.model.change import UNDO, Change, Staged
-from takeback.model.database import Database, from_json, target_of, to_json
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
-from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.plan import Sighting
+from takeback.model.remedy import Offer, Remedy, Strategy
 from takeback.storage.protocols import Blobs
 
 _WHY = "the values of the keys are in the store, and a mark in the server says whether it happened"
@@ -35,12 +41,10 @@ _BARE = (
     "Every mark of takeback was removed: what was made here before cannot be taken back any more.",
     "Nothing is installed in a Redis server: what goes through takeback from now on is covered again.",
 )
-DATABASE = "database"
 
 
-class RedisAdapter:
+class RedisAdapter(DatabaseAdapter):
     name = "redis"
-    version = 1
     traits = TRAITS["redis"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring) -> None:
@@ -54,26 +58,14 @@ class RedisAdapter:
         database = asked_for(change, of)
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
-            if of is None or of.remedy is None:
-                raise Misuse(
-                    "There is nothing to take back: the effect has no remedy.", hint="Name one that was done."
-                )
-            on_conflict = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
             with self._links.to(database) as link:
-                outcomes = RedisUndo(link, self._blobs, database).outcomes(of, on_conflict)
+                undo = RedisUndo(link, self._blobs, database)
+                outcomes = undo.outcomes(to_take_back(of), policy_of(change))
             return Assessment((change.resource,), offers, outcomes=outcomes)
         return Assessment((change.resource,), offers)
 
-    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
-        return ()
-
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
-        database = database_of(effect)
-        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
-        payload = {DATABASE: to_json(database)}
-        return Remedy(
-            self.name, self.version, Strategy.SNAPSHOT, (target,), payload, (anchor(self._blobs, effect.id),)
-        )
+        return super().capture(effect, offer)._replace(blobs=(anchor(self._blobs, effect.id),))
 
     def apply(self, effect: Effect) -> Receipt:
         if effect.of is not None:
@@ -92,9 +84,7 @@ class RedisAdapter:
             op = marks.find(link, effect.id) or _fenced(link, effect.id)
             there = op is not None and not op.undone_by
             receipt = self._receipt(link, effect) if there and effect.id not in self._written else {}
-        standing = Standing.AFTER if there else Standing.BEFORE
-        targets = tuple(TargetSighting(one.resource, standing, {"there": there}) for one in effect.targets)
-        return Sighting(standing, "", targets, receipt)
+        return sighted(effect, receipt if there else None)
 
     def _receipt(self, link: RedisLink, effect: Effect) -> dict[str, Any]:
         """The receipt of an effect whose process died, with the images it left, recorded while they can still be
@@ -211,18 +201,3 @@ def _remove_marks(link: RedisLink) -> None:
         link.one("ZREM", marks.OPS, *found)
     link.one("DEL", marks.OPS, marks.TOUCHED, marks.WIDE, marks.COUNT, marks.ID)
     link.identity = None
-
-
-def database_of(effect: Effect) -> Database:
-    if effect.remedy is not None:
-        return from_json(effect.remedy.payload[DATABASE])
-    return asked_for(effect.change, effect.of)
-
-
-def asked_for(change: Change, of: Effect | None) -> Database:
-    """An undo goes where the effect was made."""
-    if of is not None:
-        return database_of(of)
-    if DATABASE in change.args:
-        return from_json(change.args[DATABASE])
-    raise Misuse("This change names no database.", hint="Its arguments must say which one it is.")

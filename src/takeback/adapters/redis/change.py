@@ -179,10 +179,8 @@ def let_go(link: RedisLink) -> None:
 
 
 # Very many keys at once. They are not watched one by one, which takes the server time with the square of
-# their number:
-# they are put aside under other names in one step, as they are, and copied into the store from there. On
-# the way back
-# they are built under such names first, and get their own in one step.
+# their number: they are put aside under other names in one step, as they are, and copied into the store from
+# there. On the way back they are built under such names first, and get their own in one step.
 
 
 HELD = b"takeback:held:"

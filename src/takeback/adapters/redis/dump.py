@@ -192,8 +192,7 @@ def _group(read: _Reader, kind: int) -> ConsumerGroup:
 
 
 # What a DUMP says of a key, without the way it happens to be laid out: a copy of a set has other bytes, not
-# other
-# members.
+# other members.
 
 
 FOOTER = 10  # version and checksum, which say nothing of the content

@@ -94,9 +94,8 @@ def counted(pairs: Iterable[tuple[Image, Image]]) -> dict[str, dict[str, int]]:
     return tables
 
 
-# Images in the store. Which they are is known only after the intent is written, so the remedy lists one
-# small blob,
-# the anchor, and they become what that one refers to.
+# Images in the store. Which they are is known only after the intent is written, so the remedy lists one small
+# blob, the anchor, and they become what that one refers to.
 
 
 IMAGES = "images"  # in a receipt: digests of what was found and of what was left

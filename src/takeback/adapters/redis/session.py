@@ -60,8 +60,7 @@ def count(link: RedisLink, most: int) -> int:
 
 
 # A command in one line, for the journal and for people: its name and its first argument, which is nearly
-# always the
-# key; what is written is nobody's business.
+# always the key; what is written is nobody's business.
 
 
 LENGTH = 100

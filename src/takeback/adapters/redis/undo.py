@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from takeback.adapters.database import is_partial, policy_of
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import (
     ATTEMPTS,
@@ -135,7 +136,7 @@ def _forward(link: RedisLink, effect: Effect, of: Effect, images: tuple[str, str
     free = tuple(one.key for one in seen.over if one.target.dump is not None)
     gone = tuple(one.key for one in seen.over if one.target.dump is None)
     fields = {"before": images[0], "after": images[1], "undoes": of.id}
-    partial = bool(effect.change.args.get("partial"))
+    partial = is_partial(effect)
     command = bring_forward(effect.id, free, gone, fields, "" if partial else of.id, _undone_by(link, of))
     for _ in range(ATTEMPTS):
         there = look(link, effect.id, (*free, *gone), (marks.op_key(of.id),))
@@ -201,8 +202,8 @@ class RedisUndo(NamedTuple):
 
     def take_back(self, effect: Effect, of: Effect) -> dict[str, Any] | None:
         """As an effect of its own; its receipt. None: it was done before."""
-        on_conflict = OnConflict(effect.change.args.get("on_conflict", OnConflict.REFUSE))
-        partial = bool(effect.change.args.get("partial"))
+        on_conflict = policy_of(effect.change)
+        partial = is_partial(effect)
         op = marked(self.link, self.blobs, of.id)
         if size(op, of) > marks.MOST:
             return self._take_much_back(effect, of, op, on_conflict, partial)

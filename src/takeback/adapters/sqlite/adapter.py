@@ -9,13 +9,21 @@ from typing import Any
 from takeback.adapters.database import (
     USUAL,
     Cover,
+    DatabaseAdapter,
     GiveUp,
     Keyring,
     RowChange,
     Tell,
     Waiting,
+    asked_for,
+    database_of,
+    is_partial,
     nothing_to_give_up,
+    policy_of,
     quiet,
+    sighted,
+    to_take_back,
+    with_receipt,
 )
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.sqlite.process import Gone
@@ -28,19 +36,17 @@ from takeback.adapters.sqlite.session import (
     resolved,
 )
 from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
-from takeback.model.change import UNDO, Change, Staged
-from takeback.model.database import Database, Holder, from_json, resource_of, target_of, to_json
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, Holder, resource_of, target_of
 from takeback.model.effect import Effect, State
 from takeback.model.plan import (
     Obstacle,
     OnConflict,
     Outcome,
     Sighting,
-    Standing,
     TargetOutcome,
-    TargetSighting,
 )
-from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
 # Whether a program still lives whose watcher has died: nobody can tell from the file who will write to it next.
@@ -84,9 +90,8 @@ _OBSTACLES = {
 _WHY = "what each row was and became is kept in the file itself, in the same transaction"
 
 
-class SqliteAdapter:
+class SqliteAdapter(DatabaseAdapter):
     name = "sqlite"
-    version = 1
     traits = TRAITS["sqlite"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
@@ -102,9 +107,8 @@ class SqliteAdapter:
     # -- Databases
 
     def connect(self, database: Database) -> SqliteSession:
-        _refuse_missing(resolved(self._whole(database)))
         return SqliteSession(
-            resolved(self._whole(database)), self._held, self._committed, self._waiting.seconds, self._tell
+            self._there(database), self._held, self._committed, self._waiting.seconds, self._tell
         )
 
     def standing_on(self, effect: Effect) -> Sequence[str]:
@@ -117,8 +121,7 @@ class SqliteAdapter:
             after = found[-1][0]
 
     def cover(self, database: Database) -> Cover:
-        _refuse_missing(resolved(self._whole(database)))
-        found = self._ask(resolved(self._whole(database)), "cover")
+        found = self._ask(self._there(database), "cover")
         says = [
             "Every statement through takeback is captured, with its triggers, cascades and changes of tables.",
             "What other programs write is not captured; undo finds it and does not overwrite it.",
@@ -133,8 +136,7 @@ class SqliteAdapter:
         )
 
     def protect(self, database: Database, tables: Sequence[str]) -> Cover:
-        _refuse_missing(resolved(self._whole(database)))
-        self._ask(resolved(self._whole(database)), "protect")
+        self._ask(self._there(database), "protect")
         return self.cover(database)
 
     def unprotect(
@@ -145,7 +147,7 @@ class SqliteAdapter:
                 "A SQLite file is protected as a whole, so single tables cannot be left out.",
                 hint="Name no tables to remove the log, and with it every way back in this file.",
             )
-        place = resolved(self._whole(database))
+        place = self._resolved(database)
         with self._lock:  # nothing else may be asked of a transaction that is half-way
             self._ask(place, "remove_log")
             try:
@@ -159,7 +161,7 @@ class SqliteAdapter:
     def lost_by_unprotect(
         self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
     ) -> Sequence[Effect]:
-        path = path_of(resolved(self._whole(database)))
+        path = path_of(self._resolved(database))
         return [one for one in effects if path_of(database_of(one)) == path]
 
     # -- Adapter
@@ -167,10 +169,8 @@ class SqliteAdapter:
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
-            if of is None:
-                raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
-            return self._assess_undo(change, of, offers)
-        database = from_json(change.args["database"])
+            return self._assess_undo(change, to_take_back(of), offers)
+        database = asked_for(change, None)
         if change.phase.reviewed:
             return Assessment((resource_of(database),), offers)
         path = path_of(database)
@@ -199,20 +199,10 @@ class SqliteAdapter:
             )
         return Assessment((resource_of(database),), offers, outcomes=tuple(outcomes))
 
-    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
-        return ()
-
-    def capture(self, effect: Effect, offer: Offer) -> Remedy:
-        database = database_of(effect)
-        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
-        payload = {"database": to_json(database)}
-        return Remedy(self.name, self.version, Strategy.SNAPSHOT, (target,), payload)
-
     def apply(self, effect: Effect) -> Receipt:
         database = database_of(effect)
         if effect.of is not None:
-            partial = bool(effect.change.args.get("partial"))
-            given = (effect.of.id, effect.id, _policy(effect.change), partial)
+            given = (effect.of.id, effect.id, _policy(effect.change), is_partial(effect))
             try:
                 return Receipt(self._made(database, "undo", *given))
             except Conflict as error:
@@ -241,17 +231,13 @@ class SqliteAdapter:
         return True
 
     def verify(self, effect: Effect) -> Sighting:
-        database = database_of(effect)
         if (session := self._held.get(effect.id)) is not None and session.holds(effect.id):
-            seen = TargetSighting(target_of(database, effect.id), Standing.BETWEEN, {"there": False})
-            return Sighting(Standing.BETWEEN, "It is held, and waits for a decision.", (seen,))
+            return sighted(effect, None, held=True)._replace(detail="It is held, and waits for a decision.")
         # Right after the commit the process that made it answers, which has the file open.
         session = self._committed.pop(effect.id, None)
         found = session.reread(effect.id) if session is not None else None
-        there, receipt = found or self._ask(database, "marker", effect.id)
-        standing = Standing.AFTER if there else Standing.BEFORE
-        seen = TargetSighting(target_of(database, effect.id), standing, {"there": there})
-        return Sighting(standing, "", (seen,), receipt if there else {})
+        there, receipt = found or self._ask(database_of(effect), "marker", effect.id)
+        return sighted(effect, receipt if there else None)
 
     def undo(self, effect: Effect) -> None:
         if self._drop(effect):
@@ -310,12 +296,7 @@ class SqliteAdapter:
                 hint="End it, or wait until it has ended; then run `takeback recover`.",
                 effect=effect.id,
             )
-        receipt = self.leave(effect)
-        return (
-            None
-            if receipt is None
-            else effect.change._replace(args={**effect.change.args, "receipt": receipt})
-        )
+        return with_receipt(effect.change, self.leave(effect))
 
     # -- the process
 
@@ -340,8 +321,15 @@ class SqliteAdapter:
             self._desk.end()
             self._desk = None
 
-    def _whole(self, database: Database) -> Database:
-        return database._replace(url=self._keyring.url(database))
+    def _resolved(self, database: Database) -> Database:
+        return resolved(database._replace(url=self._keyring.url(database)))
+
+    def _there(self, database: Database) -> Database:
+        """An address that names no file is a mistake of the caller, and not a server that may come back."""
+        place = self._resolved(database)
+        if not os.path.exists(path_of(place)):
+            raise _missing(path_of(place))
+        return place
 
 
 def _telling(held: dict[str, SqliteSession], waiting: Waiting) -> Callable[[int, str], None]:
@@ -355,14 +343,6 @@ def _telling(held: dict[str, SqliteSession], waiting: Waiting) -> Callable[[int,
     return tell
 
 
-def database_of(effect: Effect) -> Database:
-    if effect.remedy is not None:
-        return from_json(effect.remedy.payload["database"])
-    if effect.of is not None:
-        return database_of(effect.of)
-    return from_json(effect.change.args["database"])
-
-
 def _copy(database: Database, effect: Effect) -> str:
     """Of the file as it was before a program. Scratch carries the name of its effect."""
     directory, name = os.path.split(path_of(database))
@@ -374,7 +354,7 @@ def _privately(path: str, flags: int) -> int:
 
 
 def _policy(change: Change) -> str:
-    policy = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
+    policy = policy_of(change)
     if policy.merges:  # rows are compared one by one, and never merged
         policy = OnConflict.SKIP if policy.skips else OnConflict.REFUSE
     return policy.value
@@ -391,9 +371,3 @@ def _missing(path: str) -> Misuse:
         f"There is no database at {path}.",
         hint="Check the path. An empty file is a database too: make one first if it is to be a new one.",
     )
-
-
-def _refuse_missing(database: Database) -> None:
-    """An address that names no file is a mistake of the caller, and not a server that may come back."""
-    if not os.path.exists(path_of(database)):
-        raise _missing(path_of(database))

@@ -240,9 +240,8 @@ def _groups(marks: Marks) -> Iterator[tuple[set[int], list[int]]]:
         yield members[end], children.get(end, [])
 
 
-# Remove packs that nothing names, cut off tails that nothing names, and copy what is needed out of packs
-# that are
-# mostly dead or very small.
+# Remove packs that nothing names, cut off tails that nothing names, and copy what is needed out of packs that
+# are mostly dead or very small.
 #
 # The order is what keeps it safe: new pack, fsync, one transaction that lets the rows point there, then the old
 # file goes.

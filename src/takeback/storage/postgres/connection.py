@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 # Waiting for what the server answers, but not for ever: one that hears us and says nothing is as good as gone.
 #
 # The network notices when it is away. Nobody notices a server that is stopped, or whose answers alone are
-# lost: it takes
-# what is sent, and all is well.
+# lost: it takes what is sent, and all is well.
 
 
 SILENCE = 60.0  # seconds without a word; it is longer than any wait of the server for its own locks

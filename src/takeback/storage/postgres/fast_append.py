@@ -148,14 +148,11 @@ class Aside:
 # Plain records, appended by one INSERT.
 #
 # The life of an effect is mostly an intent and its done, or a note of its run. Whether such a record may be
-# appended
-# follows from all records before it; and who appended the last of them knows. So its record is inserted if
-# the journal
-# still ends with the record that it knows, if it has the lease, and if nobody has the turn: then all it
-# knows still
-# holds. What it does to the tables is written later, for many at once (schema/005_listing.sql). In any
-# other case the
-# whole way is gone, by the function `append`, which asks the tables.
+# appended follows from all records before it; and who appended the last of them knows. So its record is
+# inserted if the journal still ends with the record that it knows, if it has the lease, and if nobody has the
+# turn: then all it knows still holds. What it does to the tables is written later, for many at once
+# (schema/005_listing.sql). In any other case the whole way is gone, by the function `append`, which asks the
+# tables.
 
 
 MANY = 128  # records that wait to be listed, so that it is asked for

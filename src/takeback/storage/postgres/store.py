@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from takeback.storage.blobs.stored import StoredBlobs
 
 
-# The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The
-# functions that
-# append are made anew after the last of them.
+# The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The functions
+# that append are made anew after the last of them.
 
 
 _STEPS = "schema"

@@ -6,9 +6,8 @@ from typing import Any
 from takeback.adapters.postgres.ddl.definitions import Thing, word
 from takeback.adapters.postgres.tables import literal, quoted
 
-# The SQL that makes an object of the schema, or removes it. `home` is the table that it is part of, as it
-# is called
-# now.
+# The SQL that makes an object of the schema, or removes it. `home` is the table that it is part of, as it is
+# called now.
 
 
 def create(thing: Thing, home: str, parts: Sequence[Thing]) -> list[str]:

@@ -26,8 +26,7 @@ from takeback.adapters.postgres.logs import log_name
 from takeback.errors import NoRemedy
 
 # Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows
-# that are
-# lost on the way.
+# that are lost on the way.
 
 
 def losses(connection: Connection, before: Iterable[Thing], after: Iterable[Thing]) -> dict[int, list[int]]:
@@ -183,9 +182,8 @@ def told(connection: Connection, op: int) -> list[str]:
     return found
 
 
-# A statement that may change the schema: tried first where it can be rolled back, to see what it would
-# lose; done when
-# that is saved; and only kept if the way back was seen to work.
+# A statement that may change the schema: tried first where it can be rolled back, to see what it would lose;
+# done when that is saved; and only kept if the way back was seen to work.
 
 
 # What these words begin loses no row, so it need not be tried first.

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from takeback.adapters.sqlite.child.driver import SqliteConnection, quoted
 from takeback.adapters.sqlite.child.images_sql import Images
@@ -94,16 +94,28 @@ def _places(shape: SqliteShape, names: list[str]) -> tuple[int, ...]:
     return tuple(lower.index(one.lower()) for one in names if one.lower() in lower)
 
 
-class Tolerated(Protocol):
-    """Broken references from before the op, which may be broken again."""
+class LooseEnds:
+    """References that were broken before an op, as it noted them: its undo may break them again."""
 
-    def pointed_nowhere(self, key: ForeignKey, no: int) -> bool: ...
+    def __init__(self, noted: Iterable[Any]) -> None:
+        self._gone: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+        self._awaited: dict[tuple[str, ...], dict[int, int]] = {}
+        for child, columns, parent, kind, told in noted:
+            if kind == PARENT_GONE:
+                self._gone[child, columns, parent] = [(first, last) for first, last in told]
+            else:
+                self._awaited[child, columns, parent] = dict(told)
 
-    def were_waiting(self, key: ForeignKey, no: int) -> int: ...
+    def pointed_nowhere(self, key: ForeignKey, no: int) -> bool:
+        return any(first <= no <= last for first, last in self._gone.get(key.id, ()))
+
+    def were_waiting(self, key: ForeignKey, no: int) -> int:
+        """How many rows already pointed to it when it came."""
+        return self._awaited.get(key.id, {}).get(no, 0)
 
 
 def broken(
-    place: OpenFile, keys: list[ForeignKey], tables: dict[str, Images], tolerated: Tolerated
+    place: OpenFile, keys: list[ForeignKey], tables: dict[str, Images], tolerated: LooseEnds
 ) -> Iterator[tuple[int, str, str]]:
     """After rows were put back: number of the image, what is wrong, and with which table or rows."""
     for key in keys:
@@ -229,26 +241,6 @@ def of_tables(place: OpenFile, found: Before, first: int, last: int, numbers: It
         ]
         told += [[*id, PARENT_GONE, _stretches(sorted(nos))]] if nos else []
     return told
-
-
-class LooseEnds:
-    """The references that an op noted, for its undo."""
-
-    def __init__(self, noted: Iterable[Any]) -> None:
-        self._gone: dict[tuple[str, ...], list[tuple[int, int]]] = {}
-        self._awaited: dict[tuple[str, ...], dict[int, int]] = {}
-        for child, columns, parent, kind, told in noted:
-            if kind == PARENT_GONE:
-                self._gone[child, columns, parent] = [(first, last) for first, last in told]
-            else:
-                self._awaited[child, columns, parent] = dict(told)
-
-    def pointed_nowhere(self, key: ForeignKey, no: int) -> bool:
-        return any(first <= no <= last for first, last in self._gone.get(key.id, ()))
-
-    def were_waiting(self, key: ForeignKey, no: int) -> int:
-        """How many rows already pointed to it when it came."""
-        return self._awaited.get(key.id, {}).get(no, 0)
 
 
 def may_be(place: OpenFile, touched: Mapping[str, tuple[SqliteShape, Mapping[Any, Image]]]) -> bool:

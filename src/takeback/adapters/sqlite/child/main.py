@@ -44,7 +44,7 @@ def _patience(room: Any) -> int:
 
 def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
     try:
-        return "answer", getattr(room, what)(*given)
+        return "answer", room.answer(what, *given)
     except TakebackError as error:
         resources = error.resources if isinstance(error, Conflict) else ()
         return "error", (type(error).__name__, str(error), error.hint, resources)

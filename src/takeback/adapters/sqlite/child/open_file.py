@@ -66,6 +66,24 @@ class OpenFile:
         finally:
             self.watchman.ours -= 1
 
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """What SQLite says, as an error of ours."""
+        try:
+            yield
+        except apsw.Error as error:
+            raise driver.said(error, self.path) from None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A transaction of our own statements. What was not committed when it is left is rolled back."""
+        self.begin()
+        try:
+            with self.understood(), self.as_ours():
+                yield
+        finally:
+            self.rollback()
+
     def begin(self) -> None:
         """From here on no one else can change the file."""
         watchman = self.watchman

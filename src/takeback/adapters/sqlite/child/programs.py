@@ -15,9 +15,8 @@ from takeback.adapters.sqlite.child.shapes import SqliteShape, key_of, shapes
 from takeback.adapters.sqlite.child.transaction import told
 from takeback.errors import NoRemedy, ResourceUnreachable
 
-# Our tables in the file while a program works on it: it may drop or empty them like any other. Then they
-# are put back
-# from the copy, for with them every earlier effect would lose its way back.
+# Our tables in the file while a program works on it: it may drop or empty them like any other. Then they are
+# put back from the copy, for with them every earlier effect would lose its way back.
 
 
 PUT_BACK = "The tables in which takeback keeps the way back were damaged by the program, and were put back."
@@ -74,8 +73,7 @@ def _ops_without(connection: SqliteConnection, one: str, other: str) -> int:
 
 
 # A program with a SQLite of its own: the file is copied before it starts, and compared when it has ended.
-# What differs
-# is logged as one op, as if it had gone through us.
+# What differs is logged as one op, as if it had gone through us.
 
 
 def take(connection: SqliteConnection, path: str, to: str) -> None:
@@ -117,7 +115,7 @@ def take(connection: SqliteConnection, path: str, to: str) -> None:
 
 def compare(place: OpenFile, copy: str, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
     """Log the changes since then as an op; None if there are none."""
-    with _beside(place, copy), place.as_ours():
+    with _beside(place, copy):
         try:
             return _compared(place, id, has_parent)
         except UnicodeDecodeError:
@@ -129,8 +127,7 @@ def compare(place: OpenFile, copy: str, id: str, has_parent: Callable[[], bool])
 
 
 def _compared(place: OpenFile, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
-    place.begin()
-    try:
+    with place.writing():
         if (done := place.log.op(id)) is not None:
             return told(done.about)
         about = _logged(place, id)
@@ -142,10 +139,6 @@ def _compared(place: OpenFile, id: str, has_parent: Callable[[], bool]) -> dict[
             )
         place.commit()
         return told(about)
-    except apsw.Error as error:
-        raise said(error, place.path) from None
-    finally:
-        place.rollback()
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from takeback.adapters.sqlite.child.shapes import SqliteShape, shapes
 from takeback.errors import UndoFailed
 
 # Rows are put back: the log of it, what must go, what comes. In parts, so that what SQLite sets aside for a
-# statement
-# stays in memory, and so that a page is read from the file once for all of it.
+# statement stays in memory, and so that a page is read from the file once for all of it.
 
 
 _PART = 4000  # images
@@ -111,8 +110,7 @@ def _parts(images: Images) -> Iterator[Images]:
 
 
 # Tables, indexes, views and triggers that an op made, changed or dropped; counters of AUTOINCREMENT; the
-# versions in
-# the header. Back to what they were.
+# versions in the header. Back to what they were.
 
 
 _ORDER = ("table", "index", "view", "trigger")

@@ -1,6 +1,7 @@
 """Questions about what was made in a database. They change nothing, but for those that say so."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import apsw
@@ -15,38 +16,33 @@ from takeback.errors import Forgotten
 
 
 def op(place: OpenFile, id: str) -> SqliteOp | None:
-    try:
+    with place.understood():
         place.look()
         with place.as_ours():
             return place.log.op(id)
-    except apsw.Error as error:
-        raise said(error, place.path) from None
 
 
 def marker(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
+    """Whether it was made and is in force, and its receipt. The answer is final: the process that may have been making
+    it has ended or cannot commit any more."""
     found = op(place, id)
     if found is None:
         # Whoever may be making it holds the lock until it has ended; and looks, with the lock in hand, whether anybody
         # still waits for it.
-        place.begin()
-        try:
-            with place.as_ours():
-                found = place.log.op(id)
-        finally:
-            place.rollback()
+        with place.writing():
+            found = place.log.op(id)
     if found is None:
         return False, {}
     return not found.undone_by, told(found.about)
 
 
 def reread(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
-    try:
+    """The same for what was committed here: as another connection finds it in the file."""
+    with place.understood():
         witness = place.witness
         if not witness.is_there:
             witness.fresh()
         found = witness.op(id)
-    except apsw.Error as error:
-        raise said(error, place.path) from None
     return (not found.undone_by, told(found.about)) if found is not None else (False, {})
 
 
@@ -54,15 +50,9 @@ def settle(place: OpenFile) -> None:
     """Move the newest log entries to their table, where they are found by row."""
     if not place.log.is_there:
         return
-    place.begin()
-    try:
-        with place.as_ours():
-            place.log.settle()
+    with place.writing():
+        place.log.settle()
         place.commit()
-    except apsw.Error as error:
-        raise said(error, place.path) from None
-    finally:
-        place.rollback()
 
 
 def standing_on(place: OpenFile, id: str) -> list[str]:
@@ -205,20 +195,14 @@ def cover(place: OpenFile) -> dict[str, Any]:
 
 def protect(place: OpenFile) -> None:
     """Makes the tables of the log."""
-    place.begin()
-    try:
+    with place.writing():
         if not place.log.is_there:
-            with place.as_ours():
-                place.log.make()
+            place.log.make()
         place.commit()
-    except apsw.Error as error:
-        raise said(error, place.path) from None
-    finally:
-        place.rollback()
 
 
 def remove_log(place: OpenFile) -> None:
-    """Removes them, and with them every way back in this file. It is not committed yet."""
+    """Removes them, and with them every way back in this file; `commit_removal` or `keep_log` comes next."""
     place.begin()
     try:
         with place.as_ours():
@@ -248,13 +232,15 @@ def release(place: OpenFile, id: str) -> None:
     """Deletes the images of one op."""
     if (found := op(place, id)) is None or found.released:
         return
-    place.begin()
-    try:
-        with place.as_ours():
-            place.log.settle()
-            place.log.release(found)
+    with place.writing():
+        place.log.settle()
+        place.log.release(found)
         place.commit()
-    except apsw.Error as error:
-        raise said(error, place.path) from None
-    finally:
-        place.rollback()
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    one.__name__: one
+    for one in (
+        marker, reread, standing_on, rows, cover, protect, remove_log, commit_removal, keep_log, release
+    )
+}  # fmt: skip

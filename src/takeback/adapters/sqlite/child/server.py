@@ -26,6 +26,12 @@ class ChildServer:
         self._held = ""  # the effect whose transaction waits for a decision
         self._until = 0.0  # and until when
 
+    def answer(self, what: str, *given: Any) -> Any:
+        """To a question about the file, or to one that a method here answers."""
+        if asked := questions.QUESTIONS.get(what):
+            return asked(self.place, *given)
+        return getattr(self, what)(*given)
+
     # -- the file
 
     def open(self, path: str, patience: int = SECONDS) -> None:
@@ -173,42 +179,6 @@ class ChildServer:
         if self._recording is None:
             raise Misuse("There is no transaction open.")
         return self._recording
-
-    # -- what was made
-
-    def marker(self, id: str) -> tuple[bool, dict[str, Any]]:
-        """Whether it was made and is in force, and its receipt. The answer is final: the process that may have been
-        making it has ended or cannot commit any more."""
-        return questions.marker(self.place, id)
-
-    def reread(self, id: str) -> tuple[bool, dict[str, Any]]:
-        """The same for what was committed here: as another connection finds it in the file."""
-        return questions.reread(self.place, id)
-
-    def standing_on(self, id: str) -> list[str]:
-        return questions.standing_on(self.place, id)
-
-    def rows(self, id: str, after: int, limit: int) -> list[Any]:
-        return questions.rows(self.place, id, after, limit)
-
-    def cover(self) -> dict[str, Any]:
-        return questions.cover(self.place)
-
-    def protect(self) -> None:
-        questions.protect(self.place)
-
-    def remove_log(self) -> None:
-        """And with it every way back in this file; `commit_removal` or `keep_log` comes next."""
-        questions.remove_log(self.place)
-
-    def commit_removal(self) -> None:
-        questions.commit_removal(self.place)
-
-    def keep_log(self) -> None:
-        questions.keep_log(self.place)
-
-    def release(self, id: str) -> None:
-        questions.release(self.place, id)
 
     # -- programs
 

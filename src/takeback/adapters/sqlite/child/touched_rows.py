@@ -25,8 +25,7 @@ from takeback.adapters.sqlite.child.shapes import SqliteShape, key_of
 from takeback.adapters.sqlite.wire import plain
 
 # What each row was before a transaction touched it first. What it became is read at the end: so a savepoint
-# that is
-# rolled back, a trigger that fires twice and a key that wanders need no thought.
+# that is rolled back, a trigger that fires twice and a key that wanders need no thought.
 
 
 MOST_HELD = 50_000  # rows held in memory, however large the effect

@@ -34,9 +34,8 @@ from takeback.errors import (
     UndoFailed,
 )
 
-# Rows that an undo left out, because a later op stands on them: that op is given, as what it found, what
-# was there
-# before the one that is undone. Otherwise its own undo would bring back what was to be gone.
+# Rows that an undo left out, because a later op stands on them: that op is given, as what it found, what was
+# there before the one that is undone. Otherwise its own undo would bring back what was to be gone.
 
 
 def rebase(place: OpenFile, op: SqliteOp, tables: list[Images], policy: str) -> list[int]:
