@@ -12,18 +12,16 @@ from takeback.adapters.mariadb.wire import quoted
 _LONG = frozenset(
     ["text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob", "json", "vector"]
 )  # hashed one by one: together they could be longer than what the server hands around
-_SPACE = frozenset(
-    (
-        "geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection "
-        "geomcollection"
-    ).split()
-)
-_PLAIN = frozenset(
-    (
-        "tinyint smallint mediumint int integer bigint decimal numeric year date time datetime inet4 inet6 "
-        "uuid"
-    ).split()
-)
+_SPACE = frozenset((
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+))  # fmt: skip
+
+_PLAIN = frozenset((
+    "tinyint", "smallint", "mediumint", "int", "integer", "bigint", "decimal", "numeric", "year", "date", "time",
+    "datetime", "inet4", "inet6", "uuid",
+))  # fmt: skip
+
 WHOLE = frozenset(["tinyint", "smallint", "mediumint", "int", "integer", "bigint"])
 _SHORT = 512
 

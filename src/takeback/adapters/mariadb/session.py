@@ -56,9 +56,9 @@ from takeback.model.effect import Effect
 
 
 _STATEMENTS = (
-    "alter_table create_table drop_table rename_table create_trigger drop_trigger create_index drop_index "
-    "create_db drop_db alter_db truncate"
-).split()
+    "alter_table", "create_table", "drop_table", "rename_table", "create_trigger", "drop_trigger", "create_index",
+    "drop_index", "create_db", "drop_db", "alter_db", "truncate",
+)  # fmt: skip
 DDL_COUNTERS = "SHOW GLOBAL STATUS WHERE Variable_name IN ({})".format(
     ", ".join(f"'Com_{name}'" for name in _STATEMENTS)
 )
