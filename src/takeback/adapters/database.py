@@ -85,6 +85,11 @@ def with_receipt(change: Change, receipt: dict[str, Any] | None) -> Change | Non
     return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
 
 
+def frozen(data: Any) -> Any:
+    """What was written as JSON, with tuples for its lists."""
+    return tuple(map(frozen, data)) if isinstance(data, list) else data  # pyright: ignore
+
+
 def most_of(effect: Effect) -> int:
     """0: no limit."""
     return effect.change.args.get(MOST, 0)

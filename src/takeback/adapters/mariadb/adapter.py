@@ -14,6 +14,7 @@ from takeback.adapters.database import (
     RowChange,
     Tell,
     Waiting,
+    asked_for,
     database_of,
     is_partial,
     nothing_to_give_up,
@@ -37,7 +38,7 @@ from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, dr
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change
-from takeback.model.database import Database, Holder, busy, from_json, resource_of, target_of
+from takeback.model.database import Database, Holder, busy, resource_of, target_of
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
@@ -105,7 +106,7 @@ class MariaAdapter(DatabaseAdapter):
             outcomes = self._outcomes(database, policy_of(change), to_take_back(of))
             return Assessment((resource_of(database),), offers, outcomes=outcomes)
         if change.kind == PROGRAM:
-            with self._wire(from_json(change.args["database"])) as wire:
+            with self._wire(asked_for(change, None)) as wire:
                 refuse_unprotected(read(wire))
         return Assessment((change.resource,), offers)
 
@@ -169,7 +170,7 @@ class MariaAdapter(DatabaseAdapter):
             if found:
                 plan = change.plan_of(wire, effect.id)
                 if plan:
-                    change.throw_away(wire, plan, bool(found[2]))
+                    plan.throw_away(wire, bool(found[2]))
                 undo.forget(wire, found[0])
 
     def standing_on(self, effect: Effect) -> Sequence[str]:
@@ -180,9 +181,8 @@ class MariaAdapter(DatabaseAdapter):
             registry = read(wire)
             no = found[0]
             if plan := change.plan_of(wire, effect.id):
-                tables = change.tables_of(plan)
-                reshaped = change.later_on(wire, tables, no)
-                return row_report.later_on(wire, registry, tables, no, reshaped)
+                reshaped = change.later_on(wire, plan.names, no)
+                return row_report.later_on(wire, registry, plan.names, no, reshaped)
             parts, gone = undo.touched(wire, registry, wire.database, no)
             reshaped = change.later_on(wire, undo.names(wire, no), no) if gone else set[int]()
             return row_report.standing_on(wire, registry, parts, no, reshaped)
@@ -236,8 +236,8 @@ class MariaAdapter(DatabaseAdapter):
         own = target_of(database, of.id)
         if plan := self._plan_of(of):
             with self._wire(database) as wire:
-                back = change.inverse(plan, "assessed")
-                bad = change.obstacles(wire, read(wire), back, policy is OnConflict.FORCE)
+                back = plan.inverse("assessed")
+                bad = back.obstacles(wire, read(wire), policy is OnConflict.FORCE)
             if not bad:
                 return (TargetOutcome(own, Outcome.UNDONE),)
             return tuple(
@@ -283,8 +283,8 @@ class MariaAdapter(DatabaseAdapter):
             _refuse_taken_back(_found(wire, of), of)
             plan = change.plan_of(wire, of.id)
             assert plan
-            back, force = change.inverse(plan, effect.id), policy_of(effect.change) is OnConflict.FORCE
-            return change.carry_out(wire, effect.id, of.id, back, force)
+            force = policy_of(effect.change) is OnConflict.FORCE
+            return change.carry_out(wire, effect.id, of.id, plan.inverse(effect.id), force)
 
     def _holder(self, database: Database) -> Holder:
         with self._wire(database) as wire:

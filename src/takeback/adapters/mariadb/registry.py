@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from takeback.adapters.database import first_words
+from takeback.adapters.database import first_words, frozen
 from takeback.adapters.mariadb.cascades import Walked, reached, walks
 from takeback.adapters.mariadb.logs import (
     META,
@@ -99,9 +99,8 @@ def described(shape: MariaShape) -> str:
 
 
 def shape_from(data: list[Any]) -> MariaShape:
-    name, engine, kind, columns, key, uniques = data
-    found = tuple(MariaColumn(*column) for column in columns)
-    return MariaShape(name, engine, kind, found, tuple(key), tuple(tuple(one) for one in uniques))
+    name, engine, kind, columns, key, uniques = frozen(data)
+    return MariaShape(name, engine, kind, tuple(MariaColumn(*one) for one in columns), key, uniques)
 
 
 def wanted_triggers(registry: LogRegistry, name: str) -> dict[str, str]:

@@ -117,15 +117,6 @@ def _plain(name: str) -> str:
     return name.replace("``", "`")
 
 
-def from_json(data: list[Any]) -> TableLayout:
-    columns, keys, checks, options = data
-    return TableLayout(_pairs(columns), _pairs(keys), _pairs(checks), options)
-
-
-def _pairs(data: list[list[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, line) for name, line in data)
-
-
 OURS = "_tb_"  # how the name of everything begins that takeback makes in a database
 _MADE_BY_US = re.compile(
     r"_tb_(meta|table|op|touched|plan|fit|(log|net|put)_\d+|(try|kept|left|new)_[0-9a-z]{20}|trash_[0-9a-z]{20}_\d+)"

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connection import Connection, Question
-from takeback.adapters.postgres.net import ACTIVE, Net, matches
+from takeback.adapters.postgres.net import ACTIVE, Net, key_of, matches
 from takeback.adapters.postgres.row_report import RowObstacle
 from takeback.adapters.postgres.tables import Foreign, Table, Unique, literal, quoted
 
@@ -106,36 +106,18 @@ def _taken(net: Net) -> list[str]:
     for unique in other_uniques(net):
         if not unique.columns:
             continue  # of expressions: the server will say so
-        same = " and ".join(
-            f"t.{quoted(net.table.column(number).name)} operator({operator}) n.p{number}"
-            for number, operator in zip(unique.columns, unique.operators, strict=True)
-        )
+        same = unique.same(net.table.at("t"), "n.p{}".format)
         found.append(
             f"update {net.name} n set status = 'unique' where n.status in {ACTIVE} and n.pre and exists ("
-            f"select from {net.table.source} t where {same} and not exists (select from {net.name} m "
-            f"where m.status in {ACTIVE} and m.cur and {matches(net.table, 'coalesce(m.p{0}, m.q{0})')}))"
+            f"select from {net.table.source} t where {same}{_stays(net, 't')})"
         )
     return found
 
 
-def _pairs(foreign: Foreign, ours: str, theirs: str) -> str:
-    """`ours` is a pattern for the column of the child, `theirs` for that of the parent."""
-    return " and ".join(
-        f"{theirs.format(parent)} operator({operator}) {ours.format(child)}"
-        for child, parent, operator in zip(
-            foreign.child_columns, foreign.parent_columns, foreign.operators, strict=True
-        )
-    )
-
-
-def _of_table(foreign: Foreign, child: str, parent: Table, alias: str) -> str:
-    """The row that a child points to, in the table itself."""
-    return " and ".join(
-        f"{alias}.{quoted(parent.column(number).name)} operator({operator}) {child.format(ours)}"
-        for ours, number, operator in zip(
-            foreign.child_columns, foreign.parent_columns, foreign.operators, strict=True
-        )
-    )
+def _stays(net: Net, alias: str) -> str:
+    """And the undo neither removes nor changes this row of the table."""
+    there = f"from {net.name} m where m.status in {ACTIVE} and m.cur"
+    return f" and not exists (select {there} and {matches(net.table, key_of(net, 'm'), alias)})"
 
 
 def _parentless(ties: Ties, foreign: Foreign) -> list[str]:
@@ -146,17 +128,19 @@ def _parentless(ties: Ties, foreign: Foreign) -> list[str]:
         return []
     pointing = " and ".join(f"n.p{number} is not null" for number in foreign.child_columns)
     start = f"update {net.name} n set status = 'parent' where n.status in {ACTIVE} and n.pre and {pointing}"
-    absent = f"not exists (select from {parent.source} t where {_of_table(foreign, 'n.p{}', parent, 't')})"
+    absent = (
+        f"not exists (select from {parent.source} t where {foreign.points(parent.at('t'), 'n.p{}'.format)})"
+    )
     theirs = ties.nets.get(foreign.parent)
     if theirs is None:
         return [f"{start} and {absent}"]
     back = (
         f"not exists (select from {theirs.name} b where b.status in {ACTIVE} and b.pre "
-        f"and {_pairs(foreign, 'n.p{}', 'b.p{}')})"
+        f"and {foreign.points('b.p{}'.format, 'n.p{}'.format)})"
     )
     goes = (
         f"exists (select from {theirs.name} m where m.status in {ACTIVE} and m.post "
-        f"and {_pairs(foreign, 'n.p{}', 'm.q{}')})"
+        f"and {foreign.points('m.q{}'.format, 'n.p{}'.format)})"
     )
     return [f"{start} and {absent} and {back}", f"{start} and {goes} and {back}"]
 
@@ -170,18 +154,8 @@ def _depended_on(ties: Ties, foreign: Foreign) -> list[str]:
     theirs = ties.nets.get(foreign.child)
     if theirs is not None and not theirs.keyed:
         return []  # which of them stays is seen when it is done
-    points = " and ".join(
-        f"n.q{parent} operator({operator}) c.{quoted(child.column(ours).name)}"
-        for ours, parent, operator in zip(
-            foreign.child_columns, foreign.parent_columns, foreign.operators, strict=True
-        )
-    )
-    moved = (
-        ""
-        if theirs is None
-        else f" and not exists (select from {theirs.name} m where m.status in {ACTIVE} and m.cur "
-        f"and {matches(child, 'coalesce(m.p{0}, m.q{0})', 'c')})"
-    )
+    points = foreign.points("n.q{}".format, child.at("c"))
+    moved = "" if theirs is None else _stays(theirs, "c")
     kept = " and ".join(f"n.p{number} is not distinct from n.q{number}" for number in foreign.parent_columns)
     return [
         f"update {net.name} n set status = 'child' where n.status in {ACTIVE} and n.post and n.cur "
@@ -215,7 +189,7 @@ def violated(connection: Connection, ties: Ties) -> list[str]:
         if foreign.valid and (net := ties.nets.get(foreign.child)) is not None:
             pointing = " and ".join(f"n.p{number} is not null" for number in foreign.child_columns)
             active = f"n.status in {ACTIVE} and n.pre and {pointing}"
-            at = _of_table(foreign, "n.p{}", parent, "t")
+            at = foreign.points(parent.at("t"), "n.p{}".format)
             connection.run(
                 f"select 1 from {parent.source} t where exists (select from {net.name} n where {active} and {at}) "
                 f"for key share of t"
@@ -228,13 +202,8 @@ def violated(connection: Connection, ties: Ties) -> list[str]:
                 found.append(foreign.name)
                 continue
         if (net := ties.nets.get(foreign.parent)) is not None:
-            points = " and ".join(
-                f"n.q{parent_column} operator({operator}) c.{quoted(child.column(ours).name)}"
-                for ours, parent_column, operator in zip(
-                    foreign.child_columns, foreign.parent_columns, foreign.operators, strict=True
-                )
-            )
-            at = _of_table_of_row(foreign, child, parent)
+            points = foreign.points("n.q{}".format, child.at("c"))
+            at = foreign.points(parent.at("t"), child.at("c"))
             lost = (
                 f"select 1 from {net.name} n join {child.source} c on {points} where n.status in {ACTIVE} and n.post "
                 f"and not exists (select from {parent.source} t where {at}) limit 1"
@@ -242,15 +211,6 @@ def violated(connection: Connection, ties: Ties) -> list[str]:
             if connection.ask(lost):
                 found.append(foreign.name)
     return found
-
-
-def _of_table_of_row(foreign: Foreign, child: Table, parent: Table) -> str:
-    return " and ".join(
-        f"t.{quoted(parent.column(number).name)} operator({operator}) c.{quoted(child.column(ours).name)}"
-        for ours, number, operator in zip(
-            foreign.child_columns, foreign.parent_columns, foreign.operators, strict=True
-        )
-    )
 
 
 _FEW = 3
@@ -276,19 +236,10 @@ def named(connection: Connection, ties: Ties, net: Net, found: list[RowObstacle]
 
 
 def _pointing(ties: Ties, net: Net, foreign: Foreign, child: Table) -> str:
-    assert net.table.key
-    points = " and ".join(
-        f"n.q{parent} operator({operator}) c.{quoted(child.column(ours).name)}"
-        for ours, parent, operator in zip(
-            foreign.child_columns, foreign.parent_columns, foreign.operators, strict=True
-        )
-    )
+    points = foreign.points("n.q{}".format, child.at("c"))
     theirs = ties.nets.get(foreign.child)
     if theirs is not None and theirs.keyed:  # those that go with the same undo are in nobody's way
-        points += (
-            f" and not exists (select from {theirs.name} m where m.status in {ACTIVE} and m.cur "
-            f"and {matches(child, 'coalesce(m.p{0}, m.q{0})', 'c')})"
-        )
+        points += _stays(theirs, "c")
     ours = _words(net.table, "n.q{0}")
     words = _words(child, "c.{1}") if child.key else "null::text"
     return (

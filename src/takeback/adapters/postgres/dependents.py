@@ -5,9 +5,8 @@ from takeback.adapters.postgres.connection import Connection, wait_no_longer
 from takeback.adapters.postgres.ddl.definitions import steps_of, where_it_is_now
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.markers import PostgresOp
-from takeback.adapters.postgres.net import OVERWRITABLE, Net, key_of, same
+from takeback.adapters.postgres.net import IN_OVERWRITABLE, Net, key_of, same, same_key
 from takeback.adapters.postgres.row_report import later_writers
-from takeback.adapters.postgres.tables import quoted
 from takeback.adapters.postgres.unwind import Look, unwind
 from takeback.model.plan import OnConflict
 
@@ -28,27 +27,23 @@ def rebase(connection: Connection, seen: Look) -> bool:
 
 def _rebase(connection: Connection, net: Net) -> bool:
     """Only the first effect that came after and made a difference, and only if it found what this one left."""
-    assert net.table.key
-    log = log_name(net.log)
-    key = ", ".join(f"c{number}" for number in net.table.key.columns)
-    kinds = ", ".join(f"'{one}'" for one in OVERWRITABLE)
+    log, key, by_key = log_name(net.log), net.listed_key("c{}"), net.listed_key(key_of(net))
     numbers = [one.number for one in net.table.columns]
-    by_key = ", ".join(key_of(net).format(number) for number in net.table.key.columns)
     connection.run(
         f"create temp table takeback_rebase on commit drop as "
         f"select distinct on ({by_key}) n.ctid as place, l.op, l.step from {net.name} n "
-        f"join {log} l on {_keys(net, 'l.c')} "
+        f"join {log} l on {same_key(net, 'l.c')} "
         f"join (select {key}, max(step) as step from {log} where {net.images} group by {key}) x "
-        f"on {_keys(net, 'x.c')} "
+        f"on {same_key(net, 'x.c')} "
         f"join takeback.op o on o.no = l.op "
-        f"where n.status in ({kinds}) and l.op <> {net.op} and l.step > x.step and o.undone_by is null "
+        f"where n.status in {IN_OVERWRITABLE} and l.op <> {net.op} and l.step > x.step and o.undone_by is null "
         f"and {_differs(net, log)} "
         f"order by {by_key}, l.step"
     )
     found = same(net.table.columns, "l.c", "n.q")
     rows = connection.run(
         f"with gone as (delete from {log} l using pg_temp.takeback_rebase r join {net.name} n on n.ctid = r.place "
-        f"where l.op = r.op and l.step = r.step and l.sign < 0 and n.post and {_keys(net, 'l.c')} and {found} "
+        f"where l.op = r.op and l.step = r.step and l.sign < 0 and n.post and {same_key(net, 'l.c')} and {found} "
         f"returning r.place), "
         f"come as (insert into {log} (op, step, sign, {', '.join(f'c{one}' for one in numbers)}) "
         f"select r.op, r.step, -1, {', '.join(f'n.p{one}' for one in numbers)} from pg_temp.takeback_rebase r "
@@ -66,18 +61,10 @@ def _rebase(connection: Connection, net: Net) -> bool:
 def _differs(net: Net, log: str) -> str:
     """Whether effect `l.op` left its row of `n` otherwise than it is in `n.q`: one that wrote what was there already
     passes on what it found."""
-    last = f"(select max(m.step) from {log} m where m.op = l.op and {_keys(net, 'm.c')})"
-    left = f"from {log} p where p.op = l.op and p.sign > 0 and {_keys(net, 'p.c')} and p.step = {last}"
+    last = f"(select max(m.step) from {log} m where m.op = l.op and {same_key(net, 'm.c')})"
+    left = f"from {log} p where p.op = l.op and p.sign > 0 and {same_key(net, 'p.c')} and p.step = {last}"
     content = same(net.table.columns, "p.c", "n.q")
     return f"case when n.post then not exists (select {left} and {content}) else exists (select {left}) end"
-
-
-def _keys(net: Net, prefix: str) -> str:
-    assert net.table.key
-    return " and ".join(
-        f"{prefix}{number} operator({operator}) {key_of(net).format(number)}"
-        for number, operator in zip(net.table.key.columns, net.table.key.operators, strict=True)
-    )
 
 
 # Which later effects stand on one: they changed the same rows, their rows point to rows that it made, or they
@@ -201,16 +188,8 @@ def _pointing(connection: Connection, seen: Look) -> list[str]:
         net, child = seen.ties.nets.get(one.parent), seen.ties.tables.get(one.child)
         if net is None or child is None or child.key is None or child.oid not in logs:
             continue
-        points = " and ".join(
-            f"n.q{theirs} operator({operator}) c.{quoted(child.column(ours).name)}"
-            for ours, theirs, operator in zip(
-                one.child_columns, one.parent_columns, one.operators, strict=True
-            )
-        )
-        same = " and ".join(
-            f"l.c{number} operator({operator}) c.{quoted(child.column(number).name)}"
-            for number, operator in zip(child.key.columns, child.key.operators, strict=True)
-        )
+        points = one.points("n.q{}".format, child.at("c"))
+        same = child.key.same("l.c{}".format, child.at("c"))
         found.append(
             f"select l.op, max(l.step) from {net.name} n join {child.source} c on {points} "
             f"join {log_name(logs[child.oid])} l on {same} where n.status = 'child' and l.sign > 0 group by 1"

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from takeback.adapters.postgres.connection import Connection, Question
 from takeback.adapters.postgres.logs import MANY, LogReach, log_name, of_op
-from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted
+from takeback.adapters.postgres.tables import PostgresColumn, Table, Unique, quoted
 
 ACTIVE = "('apply', 'force')"
 OVERWRITABLE = ("changed", "missing", "reoccupied")
 CONFLICTS = (*OVERWRITABLE, "unique", "parent", "child")
+IN_OVERWRITABLE, IN_CONFLICTS = f"{OVERWRITABLE}", f"{CONFLICTS}"  # in SQL
 
 
 class Stretch(NamedTuple):
@@ -83,6 +84,19 @@ class Net(NamedTuple):
     def keyed(self) -> bool:
         return self.table.key is not None
 
+    @property
+    def key(self) -> Unique:
+        assert self.table.key
+        return self.table.key
+
+    @property
+    def key_kept(self) -> str:
+        """That a row before the effect and one after it are the same row."""
+        return self.key.same("p.c{}".format, "q.c{}".format)
+
+    def listed_key(self, pattern: str) -> str:
+        return ", ".join(pattern.format(number) for number in self.key.columns)
+
 
 def images(columns: Sequence[PostgresColumn], prefix: str) -> str:
     """One side of a row, to be compared as it is stored."""
@@ -131,15 +145,17 @@ def _column(prefix: str, column: PostgresColumn) -> str:
 def matches(table: Table, ours: str, alias: str = "t") -> str:
     """That a row of the table has the key that `ours` gives, a pattern such as `n.q{}`."""
     assert table.key
-    return " and ".join(
-        f"{alias}.{quoted(table.column(number).name)} operator({operator}) {ours.format(number)}"
-        for number, operator in zip(table.key.columns, table.key.operators, strict=True)
-    )
+    return table.key.same(table.at(alias), ours.format)
 
 
 def key_of(net: Net, alias: str = "n") -> str:
     """A pattern for `matches`: the key of a row, from whichever side has it."""
     return f"coalesce({alias}.p{{0}}, {alias}.q{{0}})"
+
+
+def same_key(net: Net, prefix: str, alias: str = "n") -> str:
+    """That a row of a log has the key of one of `net`."""
+    return net.key.same(f"{prefix}{{}}".format, key_of(net, alias).format)
 
 
 def build(connection: Connection, net: Net) -> None:
@@ -217,16 +233,14 @@ def about_pairs(net: Net, tied: Collection[int]) -> Question:
 
 def pairs(net: Net) -> str:
     """Rows `p` before and `q` after the effect, of those that were there both times."""
-    return f"{side(net, '<')} p join {side(net, '>')} q on {_same_key(net)}"
+    return f"{side(net, '<')} p join {side(net, '>')} q on {net.key_kept}"
 
 
 def repeats(connection: Connection, net: Net) -> bool:
     """Has the effect written to some row more than once?"""
     if net.one_step:
         return False
-    log = log_name(net.log)
-    assert net.table.key
-    key = ", ".join(f"c{number}" for number in net.table.key.columns)
+    log, key = log_name(net.log), net.listed_key("c{}")
     return bool(
         connection.ask(
             f"select 1 from {log} where {net.images} group by sign, {key} having count(*) > 1 limit 1"
@@ -255,15 +269,7 @@ def _both(net: Net, cancelled: bool) -> str:
     )
     return (
         f"select p.op is not null as pre, q.op is not null as post{sides} "
-        f"from {side(net, '<', cancelled)} p full join {side(net, '>', cancelled)} q on {_same_key(net)}"
-    )
-
-
-def _same_key(net: Net) -> str:
-    assert net.table.key
-    return " and ".join(
-        f"p.c{number} operator({operator}) q.c{number}"
-        for number, operator in zip(net.table.key.columns, net.table.key.operators, strict=True)
+        f"from {side(net, '<', cancelled)} p full join {side(net, '>', cancelled)} q on {net.key_kept}"
     )
 
 
@@ -333,6 +339,5 @@ def counts(connection: Connection, net: Net) -> dict[str, int]:
 
 def overwrite(connection: Connection, net: Net) -> None:
     """Force: overwrite the present rows, also those of others."""
-    what = ", ".join(f"'{one}'" for one in OVERWRITABLE)
     fewer = "" if net.keyed else ", copies = least(copies, there)"
-    connection.run(f"update {net.name} set status = 'force'{fewer} where status in ({what})")
+    connection.run(f"update {net.name} set status = 'force'{fewer} where status in {IN_OVERWRITABLE}")

@@ -7,7 +7,7 @@ from takeback.adapters.database import RowChange
 from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connection import Connection
 from takeback.adapters.postgres.logs import log_name
-from takeback.adapters.postgres.net import CONFLICTS, Net, key_of, matches, same
+from takeback.adapters.postgres.net import IN_CONFLICTS, Net, key_of, matches, same, same_key
 from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted, tables
 from takeback.model.ids import short
 
@@ -24,12 +24,12 @@ class RowObstacle(NamedTuple):
 
 
 def obstacles(connection: Connection, net: Net, most: int) -> list[RowObstacle]:
-    kinds = ", ".join(f"'{one}'" for one in CONFLICTS)
     columns = net.table.columns
     before, after = (_texts(f"n.{side}{one.number}" for one in columns) for side in "pq")
     if not net.keyed:
         rows = connection.ask(
-            f"select n.status, n.copies, n.there, {after} from {net.name} n where n.status in ({kinds}) limit {most}"
+            f"select n.status, n.copies, n.there, {after} from {net.name} n "
+            f"where n.status in {IN_CONFLICTS} limit {most}"
         )
         return [
             RowObstacle(net.table.shown, "", status, _in_words_of_copies(net.table, copies, there, row))
@@ -38,9 +38,9 @@ def obstacles(connection: Connection, net: Net, most: int) -> list[RowObstacle]:
     now = _texts(f"t.{quoted(one.name)}" for one in columns)
     rows = connection.ask(
         f"with c as (select n.*, row_number() over () as place from {net.name} n "
-        f"where n.status in ({kinds}) limit {most}), "
+        f"where n.status in {IN_CONFLICTS} limit {most}), "
         f"w as (select distinct on (c.place) c.place, l.op, l.sign, l.ctid as at from c join {log_name(net.log)} l "
-        f"on {_same_key(net, 'l.c', 'c')} order by c.place, l.step desc, l.sign desc) "
+        f"on {same_key(net, 'l.c', 'c')} order by c.place, l.step desc, l.sign desc) "
         f"select n.status, case when n.pre then {before} end, case when n.post then {after} end, "
         f"case when t.ctid is not null then {now} end, o.id, "
         f"w.op <> {net.op} and case when t.ctid is null then w.sign < 0 else w.sign > 0 "
@@ -62,14 +62,6 @@ def obstacles(connection: Connection, net: Net, most: int) -> list[RowObstacle]:
 
 def _texts(expressions: Iterator[str]) -> str:
     return f"array[{', '.join(f'{one}::text' for one in expressions)}]::text[]"
-
-
-def _same_key(net: Net, prefix: str, alias: str) -> str:
-    assert net.table.key
-    return " and ".join(
-        f"{prefix}{number} operator({operator}) {key_of(net, alias).format(number)}"
-        for number, operator in zip(net.table.key.columns, net.table.key.operators, strict=True)
-    )
 
 
 def _key_words(table: Table, row: list[str | None]) -> str:
@@ -206,7 +198,7 @@ def _order(net: Net) -> str:
     """By key; those of a statement that changed many rows come as it went through them."""
     if net.wide or not net.table.key:
         return ""
-    return f" order by {', '.join(key_of(net).format(number) for number in net.table.key.columns)}"
+    return f" order by {net.listed_key(key_of(net))}"
 
 
 def _named(names: list[str], row: list[str | None] | None) -> dict[str, str | None] | None:
@@ -217,16 +209,13 @@ def later_writers(connection: Connection, net: Net) -> dict[int, int]:
     """Ops that wrote since to the rows that are in the way; with the number of their last step."""
     if not net.keyed:
         return {}
-    assert net.table.key
-    kinds = ", ".join(f"'{one}'" for one in CONFLICTS)
-    key = ", ".join(f"c{number}" for number in net.table.key.columns)
-    log = log_name(net.log)
+    log, key = log_name(net.log), net.listed_key("c{}")
     connection.execute(b"set local enable_nestloop = off")  # no log has an index of keys
     rows: list[tuple[Any, ...]] = connection.ask(
-        f"select l.op, max(l.step) from {net.name} n join {log} l on {_same_key(net, 'l.c', 'n')} "
+        f"select l.op, max(l.step) from {net.name} n join {log} l on {same_key(net, 'l.c', 'n')} "
         f"join (select {key}, max(step) as step from {log} where {net.images} group by {key}) x "
-        f"on {_same_key(net, 'x.c', 'n')} "
-        f"where n.status in ({kinds}) and l.op <> {net.op} and l.step > x.step group by 1"
+        f"on {same_key(net, 'x.c', 'n')} "
+        f"where n.status in {IN_CONFLICTS} and l.op <> {net.op} and l.step > x.step group by 1"
     )
     connection.execute(b"set local enable_nestloop = on")
     return dict(rows)

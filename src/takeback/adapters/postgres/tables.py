@@ -1,6 +1,6 @@
 """Tables from the catalog: columns, keys, foreign keys, sizes, rights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.postgres.connection import Connection, Question
@@ -18,12 +18,24 @@ class PostgresColumn(NamedTuple):
     shape: tuple[int, int, int, int, str]  # number, type, modifier, collation, name
 
 
+Side = Callable[[int], str]  # of a comparison: a column of a row, by the number of the column
+
+
+def _compared(left: Iterable[str], operators: Sequence[str], right: Iterable[str]) -> str:
+    pairs = zip(left, operators, right, strict=True)
+    return " and ".join(f"{one} operator({operator}) {other}" for one, operator, other in pairs)
+
+
 class Unique(NamedTuple):
     name: str
     columns: tuple[int, ...]  # empty: of expressions, or of some rows only, or an exclusion constraint
     operators: tuple[str, ...]  # that decide whether two are the same
     primary: bool
     never_null: bool
+
+    def same(self, one: Side, other: Side) -> str:
+        """That two rows have the same values there."""
+        return _compared(map(one, self.columns), self.operators, map(other, self.columns))
 
 
 class Foreign(NamedTuple):
@@ -38,6 +50,10 @@ class Foreign(NamedTuple):
     on_delete: str
     on_update: str
     valid: bool = True  # False: NOT VALID, so rows that were there before it may point nowhere
+
+    def points(self, parent: Side, child: Side) -> str:
+        """That the row of the child points to that of the parent."""
+        return _compared(map(parent, self.parent_columns), self.operators, map(child, self.child_columns))
 
 
 class Table(NamedTuple):
@@ -75,6 +91,10 @@ class Table(NamedTuple):
     @property
     def shape(self) -> list[list[int | str]]:
         return [list(column.shape) for column in self.columns]
+
+    def at(self, alias: str) -> Side:
+        """A row in the table itself."""
+        return lambda number: f"{alias}.{quoted(self.column(number).name)}"
 
     def column(self, number: int) -> PostgresColumn:
         return next(column for column in self.columns if column.number == number)

@@ -4,6 +4,7 @@ undone. Values that it would lose are saved first; undo is another ALTER TABLE, 
 import re
 from typing import Any, NamedTuple
 
+from takeback.adapters.database import frozen
 from takeback.adapters.mariadb.ddl import kept_values
 from takeback.adapters.mariadb.ddl.kept_values import KeptValues
 from takeback.adapters.mariadb.ddl.rename import added, names_by_columns, orphans
@@ -20,7 +21,6 @@ from takeback.adapters.mariadb.shapes import (
     links_from,
     one_shape,
 )
-from takeback.adapters.mariadb.shapes import from_json as layout_from
 from takeback.adapters.mariadb.statements import AskedDefinition, bare, renamed_columns
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
@@ -54,6 +54,117 @@ class Reshape(NamedTuple):
     kept: KeptValues
     taken: KeptValues | None = None  # what was kept by the one that this takes back
     statement: str = ""  # as it was asked for; never kept
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    def inverse(self, effect: str) -> "Reshape":
+        renamed = tuple((new, old) for old, new in self.kept.renamed)
+        saved, left = f"_tb_kept_{effect}", f"_tb_left_{effect}"
+        kept = KeptValues(saved, left, self.kept.becomes, self.kept.was, renamed)
+        return Reshape(self.table, self.after, self.before, self.back, self.forth, kept, self.kept)
+
+    def obstacles(self, wire: Wire, registry: LogRegistry, force: bool) -> list[tuple[str, str]]:
+        name = self.table
+        if name not in registry.schema.shapes:
+            return [(name, "is gone")]
+        if not _is_same(state_of(wire, name), self.before):
+            return [(name, "was altered since")]
+        found: list[tuple[str, str]] = []
+        for link in _missing(self.after, self.before):
+            if not link.elsewhere and link.parent not in registry.schema.shapes:
+                found.append((name, f"cannot refer to {link.parent}, which is gone"))
+            elif self.taken and (rows := orphans(wire, name, link)):
+                found.append((name, f"has {rows} rows that refer to rows of {link.parent} which are gone"))
+        if self.taken and not found:
+            found += [(name, why) for why in kept_values.conflicts(wire, name, self.taken, force)]
+            found += [(name, why) for why in _doubled(wire, self)]
+            events = kept_values.fires(self.taken)
+            own = [one for one in app_triggers(registry, name) if one.event.split()[1] in events]
+            if own and not force:
+                names = ", ".join(one.name for one in own)
+                found.append((name, f"has triggers of its own ({names}), which would fire; force lets them"))
+        return found
+
+    def carry_out(self, wire: Wire, registry: LogRegistry, force: bool) -> None:
+        """Called while no one else can use the table."""
+        name = quoted(self.table)
+        kept_values.prepare(wire, self.kept)
+        wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
+        wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(self)]))
+        try:
+            if not _is_same(state_of(wire, self.table), self.before):
+                raise Conflict(
+                    f"{self.table} was altered at the same time.", hint="Nothing was changed. Try again."
+                )
+            if self.taken:
+                bad = kept_values.conflicts(wire, self.table, self.taken, force)
+                if bad:
+                    raise Conflict(f"{self.table} {bad[0]}.", hint="Nothing was changed.")
+            kept_values.save(wire, self.table, self.kept)
+            if self.taken:
+                kept_values.choose(wire, self.table, self.taken, force)
+            for trigger in registry.triggers:
+                if trigger.table == self.table and trigger.name.startswith(OURS):
+                    wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+            if self.taken and kept_values.is_whole(self.kept):
+                wire.run(f"DELETE FROM {name}")
+            _alter(wire, self)
+            _after(wire, self)
+        finally:
+            wire.run("UNLOCK TABLES")
+            wire.run("SET SESSION sql_mode = @takeback_mode")
+
+    def is_made(self, wire: Wire) -> bool:
+        return exists(wire, self.table) and not _is_same(state_of(wire, self.table), self.before)
+
+    def withdraw(self, wire: Wire) -> None:
+        """It was not made: nothing of it stays. Rows that were to be replaced may be gone already."""
+        if self.taken and kept_values.is_whole(self.kept) and exists(wire, self.kept.saved):
+            wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
+            kept_values.put_rows_back(wire, self.table, self.kept)
+        kept_values.throw_away(wire, self.kept)
+
+    def resume(self, wire: Wire) -> None:
+        """It was made, and what comes after it perhaps was not."""
+        name = quoted(self.table)
+        wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
+        wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(self)]))
+        try:
+            _after(wire, self)
+        finally:
+            wire.run("UNLOCK TABLES")
+
+    def finish(self, wire: Wire) -> "Reshape":
+        """As it is to be remembered: with the names that foreign keys were given."""
+        return self._replace(after=self.after._replace(links=links_from(wire, self.table)))
+
+    def throw_away(self, wire: Wire, undone: bool) -> None:
+        kept_values.throw_away(wire, self.kept)
+
+    def says(self) -> list[str]:
+        name, renamed = self.table, dict(self.kept.renamed)
+        old, new = dict(self.before.layout.columns), dict(self.after.layout.columns)
+        found = [f"Column {name}.{one} is {two} now." for one, two in renamed.items()]
+        found += [f"Column {name}.{one} was dropped." for one in old if one not in new and one not in renamed]
+        found += [
+            f"Column {name}.{one} was added." for one in new if one not in old and one not in renamed.values()
+        ]
+        found += [f"Column {name}.{one} was changed." for one in new if one in old and old[one] != new[one]]
+        pairs = (("was dropped", self.before, self.after), ("was added", self.after, self.before))
+        for what, one, other in pairs:
+            found += [
+                f"Index {key or 'PRIMARY'} of {name} {what}."
+                for key, line in one.layout.keys
+                if (key, line) not in other.layout.keys
+            ]
+            found += [f"Foreign key {link.name} of {name} {what}." for link in _missing(one, other)]
+        return found or [f"Table {name} was altered."]
+
+    def to_json(self) -> list[Any]:
+        kept = [list(self.kept), list(self.taken) if self.taken else None]
+        return [ALTERED, self.table, list(self.before), list(self.after), self.forth, self.back, *kept]
 
 
 class UntriedAlter(NamedTuple):
@@ -155,40 +266,6 @@ def _untied(before: TableState, wanted: AskedDefinition) -> set[str]:
     return names if names.issubset(link.name for link in before.links) else set()
 
 
-def inverse(plan: Reshape, effect: str) -> Reshape:
-    kept = KeptValues(
-        f"_tb_kept_{effect}",
-        f"_tb_left_{effect}",
-        plan.kept.becomes,
-        plan.kept.was,
-        tuple((new, old) for old, new in plan.kept.renamed),
-    )
-    return Reshape(plan.table, plan.after, plan.before, plan.back, plan.forth, kept, plan.kept)
-
-
-def obstacles(wire: Wire, registry: LogRegistry, plan: Reshape, force: bool) -> list[tuple[str, str]]:
-    name = plan.table
-    if name not in registry.schema.shapes:
-        return [(name, "is gone")]
-    if not _is_same(state_of(wire, name), plan.before):
-        return [(name, "was altered since")]
-    found: list[tuple[str, str]] = []
-    for link in _missing(plan.after, plan.before):
-        if not link.elsewhere and link.parent not in registry.schema.shapes:
-            found.append((name, f"cannot refer to {link.parent}, which is gone"))
-        elif plan.taken and (rows := orphans(wire, name, link)):
-            found.append((name, f"has {rows} rows that refer to rows of {link.parent} which are gone"))
-    if plan.taken and not found:
-        found += [(name, why) for why in kept_values.conflicts(wire, name, plan.taken, force)]
-        found += [(name, why) for why in _doubled(wire, plan)]
-        events = kept_values.fires(plan.taken)
-        own = [one for one in app_triggers(registry, name) if one.event.split()[1] in events]
-        if own and not force:
-            names = ", ".join(one.name for one in own)
-            found.append((name, f"has triggers of its own ({names}), which would fire; force lets them"))
-    return found
-
-
 def _doubled(wire: Wire, plan: Reshape) -> list[str]:
     """Keys that must be unique again and have duplicates. For columns that do not exist now the server reports it
     later."""
@@ -211,36 +288,6 @@ def _missing(one: TableState, other: TableState) -> list[MariaForeignKey]:
     """Foreign keys that the one has and the other has not."""
     there = _bare_links(other.links)
     return [link for link in one.links if link._replace(name="", child="") not in there]
-
-
-def act(wire: Wire, registry: LogRegistry, plan: Reshape, force: bool) -> None:
-    """Called while no one else can use the table."""
-    name = quoted(plan.table)
-    kept_values.prepare(wire, plan.kept)
-    wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
-    wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(plan)]))
-    try:
-        if not _is_same(state_of(wire, plan.table), plan.before):
-            raise Conflict(
-                f"{plan.table} was altered at the same time.", hint="Nothing was changed. Try again."
-            )
-        if plan.taken:
-            bad = kept_values.conflicts(wire, plan.table, plan.taken, force)
-            if bad:
-                raise Conflict(f"{plan.table} {bad[0]}.", hint="Nothing was changed.")
-        kept_values.save(wire, plan.table, plan.kept)
-        if plan.taken:
-            kept_values.choose(wire, plan.table, plan.taken, force)
-        for trigger in registry.triggers:
-            if trigger.table == plan.table and trigger.name.startswith(OURS):
-                wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
-        if plan.taken and kept_values.is_whole(plan.kept):
-            wire.run(f"DELETE FROM {name}")
-        _alter(wire, plan)
-        _after(wire, plan)
-    finally:
-        wire.run("UNLOCK TABLES")
-        wire.run("SET SESSION sql_mode = @takeback_mode")
 
 
 def _locks(plan: Reshape) -> list[str]:
@@ -270,85 +317,17 @@ def _after(wire: Wire, plan: Reshape) -> None:
     kept_values.remember(wire, plan.table, plan.kept)
 
 
-def is_made(wire: Wire, plan: Reshape) -> bool:
-    return exists(wire, plan.table) and not _is_same(state_of(wire, plan.table), plan.before)
-
-
-def withdraw(wire: Wire, plan: Reshape) -> None:
-    """It was not made: nothing of it stays. Rows that were to be replaced may be gone already."""
-    if plan.taken and kept_values.is_whole(plan.kept) and exists(wire, plan.kept.saved):
-        wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
-        kept_values.put_rows_back(wire, plan.table, plan.kept)
-    kept_values.throw_away(wire, plan.kept)
-
-
-def resume(wire: Wire, plan: Reshape) -> None:
-    """It was made, and what comes after it perhaps was not."""
-    name = quoted(plan.table)
-    wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
-    wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(plan)]))
-    try:
-        _after(wire, plan)
-    finally:
-        wire.run("UNLOCK TABLES")
-
-
-def finish(wire: Wire, plan: Reshape) -> Reshape:
-    """As it is to be remembered: with the names that foreign keys were given."""
-    return plan._replace(after=plan.after._replace(links=links_from(wire, plan.table)))
-
-
-def throw_away(wire: Wire, plan: Reshape) -> None:
-    kept_values.throw_away(wire, plan.kept)
-
-
-def says(plan: Reshape) -> list[str]:
-    name, renamed = plan.table, dict(plan.kept.renamed)
-    old, new = dict(plan.before.layout.columns), dict(plan.after.layout.columns)
-    found = [f"Column {name}.{one} is {two} now." for one, two in renamed.items()]
-    found += [f"Column {name}.{one} was dropped." for one in old if one not in new and one not in renamed]
-    found += [
-        f"Column {name}.{one} was added." for one in new if one not in old and one not in renamed.values()
-    ]
-    found += [f"Column {name}.{one} was changed." for one in new if one in old and old[one] != new[one]]
-    for what, gone in (("was dropped", (plan.before, plan.after)), ("was added", (plan.after, plan.before))):
-        one, other = gone
-        found += [
-            f"Index {key or 'PRIMARY'} of {name} {what}."
-            for key, line in one.layout.keys
-            if (key, line) not in other.layout.keys
-        ]
-        found += [f"Foreign key {link.name} of {name} {what}." for link in _missing(one, other)]
-    return found or [f"Table {name} was altered."]
-
-
-def to_json(plan: Reshape) -> list[Any]:
-    kept = [list(plan.kept), list(plan.taken) if plan.taken else None]
-    return [ALTERED, plan.table, list(plan.before), list(plan.after), plan.forth, plan.back, *kept]
-
-
 def from_json(data: list[Any]) -> Reshape:
     _, table, before, after, forth, back, kept, taken = data
-    return Reshape(
-        table,
-        _state(before),
-        _state(after),
-        tuple(forth),
-        tuple(back),
-        _kept(kept),
-        _kept(taken) if taken else None,
-    )
+    steps = tuple(forth), tuple(back)
+    return Reshape(table, _state(before), _state(after), *steps, _kept(kept), _kept(taken) if taken else None)
 
 
 def _state(data: list[Any]) -> TableState:
-    links = tuple(
-        MariaForeignKey(one[0], one[1], tuple(one[2]), one[3], tuple(one[4]), *one[5:]) for one in data[2]
-    )
-    return TableState(layout_from(data[0]), shape_from(data[1]), links)
+    links = tuple(MariaForeignKey(*frozen(one)) for one in data[2])
+    return TableState(TableLayout(*frozen(data[0])), shape_from(data[1]), links)
 
 
 def _kept(data: list[Any]) -> KeptValues:
     saved, left, was, becomes, renamed = data
-    return KeptValues(
-        saved, left, shape_from(was), shape_from(becomes), tuple((one, two) for one, two in renamed)
-    )
+    return KeptValues(saved, left, shape_from(was), shape_from(becomes), frozen(renamed))

@@ -32,17 +32,6 @@ def planned(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Plan
     return rename.plan_rename(registry, wanted)
 
 
-def inverse(plan: Plan, effect: str) -> Plan:
-    return alter.inverse(plan, effect) if isinstance(plan, Reshape) else rename.inverse(plan)
-
-
-def obstacles(wire: Wire, registry: LogRegistry, plan: Plan, force: bool = False) -> list[tuple[str, str]]:
-    """The obstacles to carrying it out, by table."""
-    if isinstance(plan, Reshape):
-        return alter.obstacles(wire, registry, plan, force)
-    return rename.obstacles(wire, registry, plan, force)
-
-
 def carry_out(
     wire: Wire, effect: str, undoes: str, plan: Plan | UntriedAlter, force: bool = False
 ) -> dict[str, Any]:
@@ -55,18 +44,18 @@ def carry_out(
             plan = alter.tried(wire, plan)
         _refuse_obstacles(wire, plan, force)
         step = plan
-        _write(wire, effect, undoes, _json(step))
-        _act(wire, step, force)
+        _write(wire, effect, undoes, json.dumps(step.to_json()))
+        step.carry_out(wire, read(wire), force)
     except driver().Error as error:
         if is_lost(error):
             raise
         _settle_session(wire)
-        if step is None or not _is_made(wire, step):
+        if step is None or not step.is_made(wire):
             _withdraw(wire, effect)
             raise told(error, wire.database) from error
     except (Refused, Failed):
         _settle_session(wire)
-        if step is None or not _is_made(wire, step):
+        if step is None or not step.is_made(wire):
             _withdraw(wire, effect)
         raise
     return _complete(wire, effect, undoes, step)
@@ -79,17 +68,6 @@ def _write(wire: Wire, effect: str, undoes: str, plan: str) -> None:
     )
 
 
-def _act(wire: Wire, plan: Plan, force: bool) -> None:
-    if isinstance(plan, Reshape):
-        alter.act(wire, read(wire), plan, force)
-    else:
-        rename.act(wire, plan)
-
-
-def _is_made(wire: Wire, plan: Plan) -> bool:
-    return alter.is_made(wire, plan) if isinstance(plan, Reshape) else rename.is_made(wire, plan)
-
-
 def settle(wire: Wire, effect: str) -> None:
     """After a crash: by what the tables are."""
     rows = wire.rows(f"SELECT undoes, plan FROM {PLANS} WHERE op = {wire.text(effect)}")
@@ -97,11 +75,11 @@ def settle(wire: Wire, effect: str) -> None:
         return
     _settle_session(wire)
     plan = _plan(rows[0][1])
-    if plan is None or not _is_made(wire, plan):
+    if plan is None or not plan.is_made(wire):
         _withdraw(wire, effect)
         return
     if isinstance(plan, Reshape):
-        alter.resume(wire, plan)
+        plan.resume(wire)
     _complete(wire, effect, str(rows[0][0]), plan)
 
 
@@ -112,11 +90,10 @@ def _withdraw(wire: Wire, effect: str) -> None:
     plan = _plan(found)
     if plan is None:
         wire.run(f"DROP TABLE IF EXISTS {quoted(json.loads(found)[1])}")
-    elif isinstance(plan, Reshape):
-        alter.withdraw(wire, plan)
-        _recapture(wire)
     else:
-        rename.withdraw(wire, plan)
+        plan.withdraw(wire)
+        if isinstance(plan, Reshape):
+            _recapture(wire)
     wire.run(f"DELETE FROM {PLANS} WHERE op = {wire.text(effect)}")
 
 
@@ -127,14 +104,13 @@ def _settle_session(wire: Wire) -> None:
 def _complete(wire: Wire, effect: str, undoes: str, plan: Plan) -> dict[str, Any]:
     from takeback.adapters.mariadb.undo import swap
 
-    plan = alter.finish(wire, plan) if isinstance(plan, Reshape) else rename.finish(wire, plan)
+    plan = plan.finish(wire)
     _recapture(wire)
-    says = alter.says(plan) if isinstance(plan, Reshape) else rename.says(plan)
-    receipt: dict[str, Any] = {"tables": {}, "schema": says}
+    receipt: dict[str, Any] = {"tables": {}, "schema": plan.says()}
     wire.run("START TRANSACTION")
     wire.run(
         f"INSERT INTO {OPS} (op, undoes, receipt, plan) VALUES ({wire.text(effect)}, {wire.text(undoes)},"
-        f" {wire.text(json.dumps(receipt))}, {wire.text(_json(plan))})"
+        f" {wire.text(json.dumps(receipt))}, {wire.text(json.dumps(plan.to_json()))})"
     )
     if undoes:
         swap(wire, undoes, effect)
@@ -162,9 +138,7 @@ def plan_of(wire: Wire, effect: str) -> Plan | None:
 def later_on(wire: Wire, tables: Collection[str], op: int) -> set[int]:
     """Numbers of later operations that made, changed or dropped one of these tables."""
     later = wire.rows(f"SELECT no, plan FROM {OPS} WHERE no > {op} AND plan <> ''")
-    return {
-        int(no) for no, text in later if (plan := _plan(text)) and not set(tables).isdisjoint(tables_of(plan))
-    }
+    return {int(no) for no, text in later if (plan := _plan(text)) and not set(tables).isdisjoint(plan.names)}
 
 
 def take_out(wire: Wire, effect: str, plan: Plan) -> None:
@@ -174,19 +148,19 @@ def take_out(wire: Wire, effect: str, plan: Plan) -> None:
     _settle_session(wire)
     key = wire.text(f"{effect}:out")
     rows = wire.rows(f"SELECT plan FROM {PLANS} WHERE op = {key}")
-    back = (_plan(rows[0][0]) if rows else None) or inverse(plan, f"{effect}o")
-    if not (rows and _is_made(wire, back)):
+    back = (_plan(rows[0][0]) if rows else None) or plan.inverse(f"{effect}o")
+    if not (rows and back.is_made(wire)):
         _refuse_obstacles(wire, back, False)
-        _write(wire, f"{effect}:out", "", _json(back))
-        _act(wire, back, False)
+        _write(wire, f"{effect}:out", "", json.dumps(back.to_json()))
+        back.carry_out(wire, read(wire), False)
     elif isinstance(back, Reshape):
-        alter.resume(wire, back)
+        back.resume(wire)
     if isinstance(back, Moves):
-        rename.finish(wire, back)
+        back.finish(wire)
     _recapture(wire)
     for one in (plan, back):
         if isinstance(one, Reshape):
-            alter.throw_away(wire, one)
+            one.throw_away(wire, False)
     wire.run("START TRANSACTION")
     swap(wire, effect, effect)
     wire.run(f"DELETE FROM {OPS} WHERE op = {wire.text(effect)}")
@@ -195,25 +169,8 @@ def take_out(wire: Wire, effect: str, plan: Plan) -> None:
 
 
 def _refuse_obstacles(wire: Wire, plan: Plan, force: bool) -> None:
-    bad = obstacles(wire, read(wire), plan, force)
-    if bad:
+    if bad := plan.obstacles(wire, read(wire), force):
         raise Conflict(f"{bad[0][0]} {bad[0][1]}.", hint="Nothing was changed.")
-
-
-def throw_away(wire: Wire, plan: Plan, undone: bool) -> None:
-    """The effect was forgotten: drop its kept tables, but not one that has its name back."""
-    if isinstance(plan, Reshape):
-        alter.throw_away(wire, plan)
-    elif not undone:
-        rename.throw_away(wire, plan)
-
-
-def tables_of(plan: Plan) -> tuple[str, ...]:
-    return (plan.table,) if isinstance(plan, Reshape) else tuple(one.name for one in plan.tables)
-
-
-def _json(plan: Plan) -> str:
-    return json.dumps(alter.to_json(plan) if isinstance(plan, Reshape) else rename.to_json(plan))
 
 
 def _plan(text: str) -> Plan | None:

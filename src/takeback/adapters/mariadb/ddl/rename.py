@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from takeback.adapters.database import frozen
 from takeback.adapters.mariadb.logs import image
 from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, definition, exists, links_from, one_shape
@@ -114,6 +115,85 @@ class Moves(NamedTuple):
     tables: tuple[MovedTable, ...]
     statement: str = ""  # that creates the table; never kept
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.tables)
+
+    def inverse(self, effect: str) -> "Moves":
+        if self.act == RENAME:
+            back = tuple(one._replace(name=one.trash, trash=one.name) for one in self.tables)
+            return self._replace(tables=back)
+        return self._replace(act=RESTORE if self.act == DROP else DROP)
+
+    def obstacles(self, wire: Wire, registry: LogRegistry, force: bool) -> list[tuple[str, str]]:
+        """The obstacles to carrying it out, by table."""
+        found: list[tuple[str, str]] = []
+        for table in self.tables:
+            if self.act == DROP:
+                found += _against_drop(wire, registry, self, table, force)
+            elif self.act == RENAME:
+                if table.name not in registry.schema.shapes:
+                    found.append((table.name, "is gone"))
+                if table.trash in registry.schema.shapes:
+                    found.append((table.trash, "is the name of another table now"))
+            elif table.name in registry.schema.shapes:
+                found.append((table.name, "is the name of another table now"))
+            elif self.act == RESTORE:
+                found += _against_restore(wire, registry, table)
+        return found
+
+    def carry_out(self, wire: Wire, registry: LogRegistry, force: bool) -> None:
+        if self.act == CREATE:
+            _create(wire, self)
+        if self.act == RESTORE:
+            for table in self.tables:
+                tie(wire, table.trash, table.links, table.name)
+        moves = [(table.name, table.trash) for table in self.tables]
+        if self.act in (RESTORE, CREATE):
+            moves = [(trash, name) for name, trash in moves]
+        wire.run(f"SET SESSION foreign_key_checks = {int(self.act == RENAME)}")
+        wire.run("RENAME TABLE " + ", ".join(f"{quoted(old)} TO {quoted(new)}" for old, new in moves))
+        wire.run("SET SESSION foreign_key_checks = 0")
+
+    def is_made(self, wire: Wire) -> bool:
+        """All of them were renamed in one step."""
+        there = any(exists(wire, table.trash) for table in self.tables)
+        if self.act == CREATE:
+            return not there and all(exists(wire, table.name) for table in self.tables)
+        return there == (self.act in (DROP, RENAME))
+
+    def withdraw(self, wire: Wire) -> None:
+        """It was not made: nothing of it stays."""
+        for table in self.tables:
+            if self.act == RESTORE:
+                untie(wire, table.trash, table.links)
+            if self.act == CREATE:
+                wire.run(f"DROP TABLE IF EXISTS {quoted(table.trash)}")
+
+    def finish(self, wire: Wire) -> "Moves":
+        """It was made. As it is to be remembered."""
+        if self.act == DROP:
+            for table in self.tables:
+                untie(wire, table.trash, table.links)
+        if self.act != CREATE:
+            return self
+        return self._replace(tables=tuple(_as_created(wire, table) for table in self.tables))
+
+    def says(self) -> list[str]:
+        verb = {DROP: "was dropped", RESTORE: "is back", CREATE: "was created"}
+        if self.act == RENAME:
+            return [f"Table {table.name} was renamed to {table.trash}." for table in self.tables]
+        return [f"Table {table.name} {verb[self.act]}." for table in self.tables]
+
+    def throw_away(self, wire: Wire, undone: bool) -> None:
+        """Not what has its name back."""
+        if self.act == DROP and not undone:
+            for table in self.tables:
+                wire.run(f"DROP TABLE IF EXISTS {quoted(table.trash)}")
+
+    def to_json(self) -> list[Any]:
+        return [self.act, [[one.name, one.trash, list(one.links), one.left] for one in self.tables]]
+
 
 def plan_drop(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Moves:
     there = [name for name in wanted.names if name in registry.schema.shapes]
@@ -171,32 +251,6 @@ def refuse_referred(registry: LogRegistry, names: Sequence[str]) -> None:
             )
 
 
-def inverse(plan: Moves) -> Moves:
-    if plan.act == RENAME:
-        return plan._replace(
-            tables=tuple(one._replace(name=one.trash, trash=one.name) for one in plan.tables)
-        )
-    return plan._replace(act=RESTORE if plan.act == DROP else DROP)
-
-
-def obstacles(wire: Wire, registry: LogRegistry, plan: Moves, force: bool = False) -> list[tuple[str, str]]:
-    """The obstacles to carrying it out, by table."""
-    found: list[tuple[str, str]] = []
-    for table in plan.tables:
-        if plan.act == DROP:
-            found += _against_drop(wire, registry, plan, table, force)
-        elif plan.act == RENAME:
-            if table.name not in registry.schema.shapes:
-                found.append((table.name, "is gone"))
-            if table.trash in registry.schema.shapes:
-                found.append((table.trash, "is the name of another table now"))
-        elif table.name in registry.schema.shapes:
-            found.append((table.name, "is the name of another table now"))
-        elif plan.act == RESTORE:
-            found += _against_restore(wire, registry, table)
-    return found
-
-
 def _against_drop(
     wire: Wire, registry: LogRegistry, plan: Moves, table: MovedTable, force: bool
 ) -> list[tuple[str, str]]:
@@ -228,20 +282,6 @@ def _against_restore(wire: Wire, registry: LogRegistry, table: MovedTable) -> li
     return found
 
 
-def act(wire: Wire, plan: Moves) -> None:
-    if plan.act == CREATE:
-        _create(wire, plan)
-    if plan.act == RESTORE:
-        for table in plan.tables:
-            tie(wire, table.trash, table.links, table.name)
-    moves = [(table.name, table.trash) for table in plan.tables]
-    if plan.act in (RESTORE, CREATE):
-        moves = [(trash, name) for name, trash in moves]
-    wire.run(f"SET SESSION foreign_key_checks = {int(plan.act == RENAME)}")
-    wire.run("RENAME TABLE " + ", ".join(f"{quoted(old)} TO {quoted(new)}" for old, new in moves))
-    wire.run("SET SESSION foreign_key_checks = 0")
-
-
 def _create(wire: Wire, plan: Moves) -> None:
     """Under a name of ours. A table that refers to itself refers to something that is not there yet."""
     (table,) = plan.tables
@@ -256,33 +296,6 @@ def _create(wire: Wire, plan: Moves) -> None:
         for one in links_from(wire, table.trash):
             if not one.elsewhere and one.parent != table.name and not exists(wire, one.parent):
                 raise
-
-
-def is_made(wire: Wire, plan: Moves) -> bool:
-    """All of them were renamed in one step."""
-    there = any(exists(wire, table.trash) for table in plan.tables)
-    if plan.act == CREATE:
-        return not there and all(exists(wire, table.name) for table in plan.tables)
-    return there == (plan.act in (DROP, RENAME))
-
-
-def withdraw(wire: Wire, plan: Moves) -> None:
-    """It was not made: nothing of it stays."""
-    for table in plan.tables:
-        if plan.act == RESTORE:
-            untie(wire, table.trash, table.links)
-        if plan.act == CREATE:
-            wire.run(f"DROP TABLE IF EXISTS {quoted(table.trash)}")
-
-
-def finish(wire: Wire, plan: Moves) -> Moves:
-    """It was made. As it is to be remembered."""
-    if plan.act == DROP:
-        for table in plan.tables:
-            untie(wire, table.trash, table.links)
-    if plan.act != CREATE:
-        return plan
-    return plan._replace(tables=tuple(_as_created(wire, table) for table in plan.tables))
 
 
 def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
@@ -303,38 +316,12 @@ def _left(wire: Wire, name: str) -> str:
     return hashlib.sha256(repr((definition(wire, name), *map(str, rows))).encode()).hexdigest()
 
 
-def says(plan: Moves) -> list[str]:
-    verb = {DROP: "was dropped", RESTORE: "is back", CREATE: "was created"}
-    if plan.act == RENAME:
-        return [f"Table {table.name} was renamed to {table.trash}." for table in plan.tables]
-    return [f"Table {table.name} {verb[plan.act]}." for table in plan.tables]
-
-
-def throw_away(wire: Wire, plan: Moves) -> None:
-    """The power to undo it was given up."""
-    if plan.act == DROP:
-        for table in plan.tables:
-            wire.run(f"DROP TABLE IF EXISTS {quoted(table.trash)}")
-
-
-def to_json(plan: Moves) -> list[Any]:
-    return [plan.act, [[one.name, one.trash, list(one.links), one.left] for one in plan.tables]]
-
-
 def from_json(data: list[Any]) -> Moves:
     act, tables = data
     return Moves(
         act,
         tuple(
-            MovedTable(
-                name,
-                trash,
-                tuple(
-                    MariaForeignKey(link[0], link[1], tuple(link[2]), link[3], tuple(link[4]), *link[5:])
-                    for link in links
-                ),
-                *left,
-            )
+            MovedTable(name, trash, tuple(MariaForeignKey(*frozen(link)) for link in links), *left)
             for name, trash, links, *left in tables
         ),
     )

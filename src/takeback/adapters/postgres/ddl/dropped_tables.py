@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from takeback.adapters.database import frozen
 from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.statements import tokens
 from takeback.adapters.postgres.tables import quoted, tables
@@ -39,20 +40,7 @@ def to_json(moves: Sequence[TableMove]) -> list[list[Any]]:
 
 
 def from_json(data: Sequence[Any] | None) -> list[TableMove]:
-    return [
-        TableMove(
-            kind,
-            oid,
-            schema,
-            name,
-            tuple(parts),
-            tuple((one, two) for one, two in foreign),
-            content,
-            step,
-            tuple(back),
-        )
-        for kind, oid, schema, name, parts, foreign, content, step, back in data or ()
-    ]
+    return [TableMove(*frozen(one)) for one in data or ()]
 
 
 def dropped_names(statement: str) -> tuple[list[str], bool] | None:
