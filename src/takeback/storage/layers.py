@@ -169,7 +169,8 @@ class Layers:
 
     def move(self, box: str, expected: Point, to: Point) -> bool:
         """Durable when this returns; False, and nothing changed, if the box stands elsewhere."""
-        with self._locked(box, "moving"):
+        with self._lock_file(box, "moving") as handle:
+            disk.lock(handle)
             now = self.head(box)
             if now == to:
                 return True
@@ -358,16 +359,14 @@ class Layers:
         """A box that is open is not removed."""
         import fcntl
 
-        handle = self._lock_file(box, "open")
-        with _let_go(handle):
+        with self._lock_file(box, "open") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH)
             yield
 
     @contextmanager
     def alone(self, box: str, name: str = "open") -> Generator[bool, None, None]:
         """Whether no other process has it open; if so, none can open it during the block."""
-        handle = self._lock_file(box, name)
-        with _let_go(handle):
+        with self._lock_file(box, name) as handle:
             yield disk.try_lock(handle)
 
     @contextmanager
@@ -382,16 +381,18 @@ class Layers:
             yield
 
     @contextmanager
-    def _locked(self, box: str, name: str) -> Generator[None, None, None]:
-        handle = self._lock_file(box, name)
-        with _let_go(handle):
-            disk.lock(handle)
-            yield
-
-    def _lock_file(self, box: str, name: str) -> int:
-        path = self._in(box, name)
+    def _lock_file(self, box: str, name: str) -> Generator[int, None, None]:
+        """Let go at the end; not by closing alone: a process that is just being started has a copy of the descriptor
+        for a moment. A child that was forked meanwhile has one too, and does not let go of what is its parent's."""
+        path, mine = self._in(box, name), os.getpid()
         with disk.reachable(path, "locked"):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE)
+        try:
+            yield handle
+        finally:
+            if os.getpid() == mine:
+                disk.unlock(handle)
+            os.close(handle)
 
     def _read(self, box: str, name: str) -> dict[str, Any]:
         path = self._in(box, name)
@@ -408,19 +409,6 @@ class Layers:
 
     def _in(self, box: str, *names: str) -> str:
         return os.path.join(self.path, box, *names)
-
-
-@contextmanager
-def _let_go(handle: int) -> Generator[None, None, None]:
-    """At the end; not by closing alone: a process that is just being started has a copy of the descriptor for a moment.
-    A child that was forked meanwhile has one too, and does not let go of what is its parent's."""
-    mine = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() == mine:
-            disk.unlock(handle)
-        os.close(handle)
 
 
 def _told(link: Link) -> bytes:

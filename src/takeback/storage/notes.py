@@ -109,6 +109,20 @@ class Note(NamedTuple):
         return f"{self.seq:,} records" + (f", the newest of {when}" if when else "")
 
 
+def _private(path: str) -> bytes | None:
+    """The beginning of a file that is ours alone."""
+    try:
+        handle = disk.open_private(path)
+    except (OSError, disk.Refused):
+        return None
+    try:
+        return os.read(handle, _LONGEST) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+
+
 class Witness:
     def __init__(self, state: str, store: str) -> None:
         """`state`: the directory in which this user's programs keep what they know."""
@@ -119,18 +133,10 @@ class Witness:
 
     def note(self) -> Note | None:
         try:
-            handle = disk.open_private(self._path)
-        except (OSError, disk.Refused):
-            return None
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return None
-            told: Any = json.loads(os.read(handle, _LONGEST))
+            told: Any = json.loads(_private(self._path) or b"")
             return Note(int(told["seq"]), str(told["hash"]), int(told["at"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None  # a note that cannot be read is no note
-        finally:
-            os.close(handle)
 
     def made(self) -> None:
         """A new, empty store takes the place of whatever was known."""
@@ -138,16 +144,7 @@ class Witness:
         self._write(Note())
 
     def is_mine(self) -> bool:
-        try:
-            handle = disk.open_private(os.path.join(self._store, OWNER))
-        except (OSError, disk.Refused):
-            return False
-        try:
-            return stat.S_ISREG(os.fstat(handle).st_mode) and os.read(handle, _LONGEST) == self._mark()
-        except OSError:
-            return False
-        finally:
-            os.close(handle)
+        return _private(os.path.join(self._store, OWNER)) == self._mark()
 
     def _mark(self) -> bytes:
         told = f"{machine()} {os.geteuid()} {self._store}".encode("utf-8", "surrogateescape")

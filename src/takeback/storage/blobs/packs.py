@@ -68,14 +68,16 @@ def _parsed(found: bytes) -> tuple[PackEntry, int, int]:
 
 def read_entry(handle: int, position: int, longest: int) -> PackEntry:
     """`longest` bounds the memory a damaged header may ask for."""
-    entry, length, checksum = read_header(handle, position)
+    _, length, _ = read_header(handle, position)
+    found = disk.read_exactly(handle, HEADER.size + min(length, longest), position)
+    return sound_entry(found, longest, check=True)
+
+
+def sound_entry(found: bytes, longest: int, check: bool) -> PackEntry:
+    """From header and data together."""
+    entry, length, checksum = _parsed(found)
     if length > longest:
         raise EntryDamaged("its length is wrong")
-    entry = entry._replace(data=disk.read_exactly(handle, length, position + HEADER.size))
-    return _sound(entry, length, checksum, check=True)
-
-
-def _sound(entry: PackEntry, length: int, checksum: int, check: bool) -> PackEntry:
     if len(entry.data) != length:
         raise EntryDamaged("it is cut off")
     if check and zlib.crc32(entry.data, zlib.crc32(_head(entry))) != checksum:
@@ -83,14 +85,8 @@ def _sound(entry: PackEntry, length: int, checksum: int, check: bool) -> PackEnt
     return entry
 
 
-def sound_entry(found: bytes, longest: int, check: bool, peek: bool = False) -> PackEntry:
-    """From header and data together; with `peek` from the header alone."""
-    entry, length, checksum = _parsed(found)
-    if peek:
-        return entry
-    if length > longest:
-        raise EntryDamaged("its length is wrong")
-    return _sound(entry, length, checksum, check)
+def header_alone(found: bytes) -> PackEntry:
+    return _parsed(found)[0]
 
 
 def scan(handle: int) -> Iterator[tuple[int, PackEntry]]:

@@ -148,6 +148,16 @@ class BlobReader:
         self._weight = 0
 
 
+def encoded(digest: bytes, content: bytes, base: Stored | None = None, before: bytes | None = None) -> Stored:
+    """As it is to be kept, on this base or on none; `before` is what the base holds."""
+    form, data = codec.encode(content, before)
+    if codec.decode(form, data, len(content), before) != content:
+        raise damaged(digest, "it could not be decoded after it was encoded")
+    if base and form == codec.BlobForm.DELTA:
+        return Stored(digest, len(content), form, base.digest, base.depth + 1, data)
+    return Stored(digest, len(content), form, b"", 0, data)
+
+
 def stream(wanted: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Hand the pieces on, the last only when all of them together have the promised hash."""
     whole = Naming()

@@ -14,7 +14,7 @@ from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import BlobForm
 from takeback.storage.blobs.packs import HEADER, Packs
-from takeback.storage.blobs.reader import BlobReader, check_blobs, damaged, missing, stream
+from takeback.storage.blobs.reader import BlobReader, check_blobs, damaged, encoded, missing, stream
 from takeback.storage.blobs.rows import Ask, Stored, is_recipe
 from takeback.storage.blobs.uncommitted import INLINE, Held, Holding
 from takeback.storage.protocols import BlobInfo
@@ -204,7 +204,7 @@ class StoredBlobs:
                 self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
                 return digest
         # Nothing of it is known, so nothing but the content counts: others may go on meanwhile.
-        fresh = _whole(digest, content)
+        fresh = encoded(digest, content)
         with self._lock:
             self._reader.remember(digest, content)
             self._holding.settle()
@@ -217,13 +217,9 @@ class StoredBlobs:
     def _encoded(self, digest: bytes, content: bytes, past: Stored | None) -> Stored:
         base = self._base_for(past, len(content)) if past and past.digest != digest else None
         before = self._readable(base.digest, base) if base else None
-        form, data = codec.encode(content, before)
-        if codec.decode(form, data, len(content), before) != content:
-            raise damaged(digest, "it could not be decoded after it was encoded")
+        fresh = encoded(digest, content, base, before)
         self._reader.remember(digest, content)
-        if base and form == BlobForm.DELTA:
-            return Stored(digest, len(content), form, base.digest, base.depth + 1, data)
-        return Stored(digest, len(content), form, b"", 0, data)
+        return fresh
 
     def _base_for(self, base: Stored | None, size: int) -> Stored | None:
         """The last version, or the whole one that it stands on when its chain is long enough."""
@@ -385,14 +381,6 @@ class StoredBlobs:
     def close(self) -> None:
         with self._lock:
             self._packs.close()
-
-
-def _whole(digest: bytes, content: bytes) -> Stored:
-    """Standing on no other."""
-    form, data = codec.encode(content)
-    if codec.decode(form, data, len(content)) != content:
-        raise damaged(digest, "it could not be decoded after it was encoded")
-    return Stored(digest, len(content), form, b"", 0, data)
 
 
 def _stored(stored: Stored) -> int:

@@ -10,7 +10,7 @@ from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import BlobForm
 from takeback.storage.blobs.packs import CAP, HEADER, EntryDamaged, Packs, pack_path, packs_in, read_entry
-from takeback.storage.blobs.reader import BlobReader, damaged
+from takeback.storage.blobs.reader import BlobReader, damaged, encoded
 from takeback.storage.blobs.rows import Ask, Stored
 from takeback.storage.blobs.uncommitted import INLINE, to_entry
 from takeback.storage.tables import Connection, PackPlace, Shelf, Tables
@@ -192,15 +192,9 @@ class Sweeper:
             try:
                 content = self._reader.content(old.digest)
                 below = self._reader.content(base.digest) if base else None
+                fresh.append(encoded(old.digest, content, base, below))
             except (Corrupt, ResourceUnreachable):
                 break
-            form, data = codec.encode(content, below)
-            if codec.decode(form, data, len(content), below) != content:
-                break
-            if base and form == BlobForm.DELTA:
-                fresh.append(Stored(old.digest, old.size, form, base.digest, base.depth + 1, data))
-            else:
-                fresh.append(Stored(old.digest, old.size, form, b"", 0, data))
             effort += len(content)
             self._progress.moved(len(content))
             if len(fresh) == 1:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from takeback.errors import Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.words import install_hint
-from takeback.storage.blobs.packs import HEADER, EntryDamaged, sound_entry, to_bytes
+from takeback.storage.blobs.packs import HEADER, EntryDamaged, header_alone, sound_entry, to_bytes
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
 from takeback.storage.tables import PackEntry, PackPlace, Tables
 
@@ -155,7 +155,7 @@ class PostgresShelf:
         )
         if not rows or rows[0][0] != HEADER.size + place.length:
             raise EntryDamaged("it is cut off")
-        return sound_entry(self._bytes(place, HEADER.size), 0, False, peek=True)
+        return header_alone(self._bytes(place, HEADER.size))
 
     def _bytes(self, place: PackPlace, length: int) -> bytes:
         """The first of them, or all for a length of 0."""

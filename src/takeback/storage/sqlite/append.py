@@ -159,13 +159,17 @@ def _has_in_flight(connection: sqlite3.Connection, run: str) -> bool:
     )
 
 
+INSERT_EFFECT = (
+    "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
+    " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
 def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: Stand) -> None:
     key: str = record.body["key"]
     try:
         connection.execute(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
-            " seq, id, key, run, nth)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            INSERT_EFFECT,
             (*changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
         )
     except sqlite3.IntegrityError as error:

@@ -13,46 +13,30 @@ from collections.abc import Callable, Iterator
 from takeback.storage.projects import derive
 
 VERSION = 2
+
+
+def _columns(names: str, **others: str) -> dict[str, str]:
+    """A table of today, and how each column is read from one of format 1: by its name, or as `others` say."""
+    return {name: others.get(name, name) for name in names.split()}
+
+
 _TABLES = {
-    "runs": {
-        "number": "number",
-        "id": "id",
-        "name": "name",
-        "agent": "agent",
-        "state": "CASE state WHEN 'kept' THEN 'accepted' ELSE state END",
-        "on_death": "CASE on_death WHEN 'keep' THEN 'accept' ELSE on_death END",
-        "opened_at": "opened_at",
-        "closed_at": "closed_at",
-        "key": "key",
-        "workflow": "workflow",
-        "due_at": "due_at",
-        "awaits": "awaits",
-        "note": "note",
-        "project": "''",
-    },
-    "effects": {
-        "seq": "seq",
-        "id": "id",
-        "run": "run",
-        "nth": "nth",
-        "state": "state",
-        "told": "told",
-        "ended": "ended",
-        "key": "key",
-        "undoes": "undoes",
-        "partial": "partial",
-        "undone_by": "undone_by",
-        "accepted_by": "kept_by",
-        "forgotten": "forgotten",
-        "pinned": "0",
-    },
-    "tally": {"name": "CASE name WHEN 'kept' THEN 'accepted' ELSE name END", "n": "n"},
+    "runs": _columns(
+        "number id name agent state on_death opened_at closed_at key workflow due_at awaits note project",
+        state="CASE state WHEN 'kept' THEN 'accepted' ELSE state END",
+        on_death="CASE on_death WHEN 'keep' THEN 'accept' ELSE on_death END",
+        project="''",
+    ),
+    "effects": _columns(
+        "seq id run nth state told ended key undoes partial undone_by accepted_by forgotten pinned",
+        accepted_by="kept_by",
+        pinned="0",
+    ),
+    "tally": _columns("name n", name="CASE name WHEN 'kept' THEN 'accepted' ELSE name END"),
 }
 
-_NEW_TABLES = (
-    "projects",
-    "scopes",
-)  # which format 1 has not; what is in them is derived from the targets of effects
+# Which format 1 has not; what is in them is derived from the targets of effects.
+_NEW_TABLES = ("projects", "scopes")
 
 
 def is_old(connection: sqlite3.Connection) -> bool:

@@ -15,12 +15,12 @@ from takeback.model.lifecycle import BIRTHS, Life, touched
 from takeback.model.record import GENESIS, Draft, Kind, Record
 from takeback.model.resource import Project
 from takeback.model.run import Lease, RunState
-from takeback.storage.bodies import parsed
 from takeback.storage.projects import belong, derive_one
 from takeback.storage.sqlite.append import (
     EFFECTS_OF_RUN,
     FIND_LIFE,
     IN_FLIGHT,
+    INSERT_EFFECT,
     RECORD,
     append_one,
     belonging,
@@ -31,6 +31,7 @@ from takeback.storage.sqlite.append import (
     row_of,
     stand_of,
     to_life,
+    to_record,
 )
 from takeback.storage.sqlite.database import Row, damaged_too
 
@@ -213,8 +214,7 @@ class Unlisted:
     def _list_entries(self, connection: sqlite3.Connection) -> None:
         new = [entry for entry in self._entries.values() if entry.is_new]
         connection.executemany(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
-            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            INSERT_EFFECT,
             [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new],
         )
         connection.executemany(
@@ -242,7 +242,7 @@ def list_records(connection: sqlite3.Connection) -> None:
     rows = damaged_too(connection, sql)
     for row in rows:
         try:
-            record = _read(row)
+            record = to_record(row)
             list_effects(connection, record, stand_of(connection, record.kind, record.run, record.effect))
             if record.kind in BIRTHS and not belonging(record.body):
                 _derive(connection, record)
@@ -272,11 +272,6 @@ def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:
         sql = "UPDATE effects SET state = 'done', ended = ? WHERE id = ? AND state = 'intended'"
         if connection.execute(sql, (seq, effect)).rowcount:
             count(connection, State.DONE.value, 1)
-
-
-def _read(row: Row) -> Record:
-    seq, kind, run, effect, at, body, hash = row
-    return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
 
 
 def _set_listed(connection: sqlite3.Connection, seq: int) -> None:
