@@ -19,7 +19,15 @@ from takeback.model.database import (
     without_password,
 )
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
+from takeback.model.plan import (
+    Obstacle,
+    OnConflict,
+    Outcome,
+    Sighting,
+    Standing,
+    TargetOutcome,
+    TargetSighting,
+)
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 
 DATABASE = "database"  # in the arguments of a change, and in the payload of a remedy
@@ -78,6 +86,14 @@ def sighted(effect: Effect, receipt: dict[str, Any] | None, held: bool = False) 
     standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
     target = TargetSighting(target_of(database_of(effect), effect.id), standing, {"there": there})
     return Sighting(standing, targets=(target,), receipt=receipt or {})
+
+
+def obstructed(
+    database: Database, why: str, *inner: str, what: Obstacle = Obstacle.OTHER, effect: str = ""
+) -> TargetOutcome:
+    """Of an undo; `inner` names the table, and the row if it is one."""
+    resource = resource_of(database, *filter(None, inner))
+    return TargetOutcome(resource, Outcome.CONFLICT, why, effect, obstacle=what)
 
 
 def with_receipt(change: Change, receipt: dict[str, Any] | None) -> Change | None:

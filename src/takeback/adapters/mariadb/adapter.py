@@ -18,6 +18,7 @@ from takeback.adapters.database import (
     database_of,
     is_partial,
     nothing_to_give_up,
+    obstructed,
     policy_of,
     quiet,
     sighted,
@@ -41,13 +42,7 @@ from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, Holder, busy, resource_of, target_of
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
-from takeback.model.plan import (
-    Obstacle,
-    OnConflict,
-    Outcome,
-    Sighting,
-    TargetOutcome,
-)
+from takeback.model.plan import OnConflict, Outcome, Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
@@ -240,10 +235,7 @@ class MariaAdapter(DatabaseAdapter):
                 bad = back.obstacles(wire, read(wire), policy is OnConflict.FORCE)
             if not bad:
                 return (TargetOutcome(own, Outcome.UNDONE),)
-            return tuple(
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
-                for name, detail in bad
-            )
+            return tuple(obstructed(database, detail, name) for name, detail in bad)
         taking = self._retried(database, work, dry=True)
         if taking.applied:
             return (TargetOutcome(own, Outcome.UNDONE), *taking.refused)

@@ -8,9 +8,9 @@ may go too far but never not far enough.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from takeback.adapters.mariadb.logs import GATE, log_of, logged_name, logged_names, same_key
+from takeback.adapters.mariadb.logs import GATE, log_of, logged_names, logged_of, same_key
 from takeback.adapters.mariadb.shapes import MariaColumn, MariaForeignKey, MariaShape
-from takeback.adapters.mariadb.wire import quoted
+from takeback.adapters.mariadb.wire import equal, listed, of, quoted
 
 _ACTS = ("CASCADE", "SET NULL")
 DELETED, UPDATED = "deleted", "updated"
@@ -133,21 +133,17 @@ def _direct(
     start: Walked, edge: Edge, edges: list[Edge], tables: dict[str, Walked], mine: str, becomes: str
 ) -> str:
     link, child = edge.link, tables[edge.link.child]
-    pairs = list(zip(link.columns, link.refers, strict=True))
     rows = ["OLD", "NEW"] if becomes == UPDATED and _moves(link, child.shape) else ["OLD"]
     steps = ""
     for row in rows:
-        where = " AND ".join(f"r.{quoted(column)} = {row}.{quoted(refers)}" for column, refers in pairs)
+        where = equal(of("r", link.columns), of(row, link.refers))
         steps += _add(start, child, edges, mine, f"FROM {quoted(link.child)} r", where, link, edge.becomes)
     return steps
 
 
 def _deeper(start: Walked, edge: Edge, edges: list[Edge], tables: dict[str, Walked], mine: str) -> str:
     link, child, parent = edge.link, tables[edge.link.child], tables[edge.source]
-    on = " AND ".join(
-        f"r.{quoted(column)} = s.{logged_name(parent.shape, refers)}"
-        for column, refers in zip(link.columns, link.refers, strict=True)
-    )
+    on = equal(of("r", link.columns), logged_of(parent.shape, "s", link.refers))
     source = f"FROM {log_of(parent.n)} s JOIN {quoted(link.child)} r ON {on}"
     where = f"s.tb_op = {GATE} AND s.tb_c = {mine} AND s.tb_sign < 0"
     moving = UPDATED in edge.becomes and _moves(link, child.shape) and link.on_update == "CASCADE"
@@ -175,22 +171,21 @@ def _add(
     if shape.name == start.shape.name:
         if not shape.key:
             return _refusal(source, where)
-        own = " AND ".join(f"r.{quoted(name)} = OLD.{quoted(name)}" for name in shape.key)
+        own = equal(of("r", shape.key), of("OLD", shape.key))
         where = f"{where} AND NOT ({own})"
     several = counted or sum(edge.link.child == shape.name for edge in edges) > 1 or _moves(link, shape)
     if not shape.key and (several or UPDATED in becomes):
         return _refusal(source, where)
-    columns = ", ".join(f"r.{quoted(column.name)}" for column in shape.stored)
     known = ""
     if several:
         same = same_key(shape, "l", "r")
         known = f" LEFT JOIN {log_of(child.n)} l ON {same} AND l.tb_op = {GATE} AND l.tb_c = {mine}"
         where = f"{where} AND l.tb_no IS NULL"
         if "JOIN" in source:  # those referred to need not be unique
-            where += " GROUP BY " + ", ".join(f"r.{quoted(name)}" for name in shape.key)
+            where += f" GROUP BY {listed(shape.key, 'r')}"
     insert = (
         f"INSERT INTO {log_of(child.n)} (tb_op, tb_c, tb_sign, {', '.join(logged_names(shape))})"
-        f" SELECT {GATE}, {mine}, -1, {columns} {source}{known} WHERE {where};"
+        f" SELECT {GATE}, {mine}, -1, {listed(shape.names, 'r')} {source}{known} WHERE {where};"
     )
     return insert + (" SET @takeback_f = @takeback_f + ROW_COUNT();" if counted else "")
 
@@ -215,8 +210,7 @@ def _after(start: Walked, becomes: str, edges: list[Edge], tables: dict[str, Wal
     for edge in edges:
         child = tables[edge.link.child]
         if becomes == UPDATED and edge.direct and _moves(edge.link, child.shape):
-            pairs = zip(edge.link.columns, edge.link.refers, strict=True)
-            where = " AND ".join(f"r.{quoted(column)} = NEW.{quoted(refers)}" for column, refers in pairs)
+            where = equal(of("r", edge.link.columns), of("NEW", edge.link.refers))
             steps += _still_there(child, mine, f"FROM {quoted(edge.link.child)} r", where, True)
     return f"IF {mine} IS NOT NULL THEN {steps} SET {mine} = NULL; END IF;"
 
@@ -229,8 +223,7 @@ def _still_there(child: Walked, mine: str, source: str, where: str, known: bool)
             f" AND l.tb_c = {mine} AND l.tb_sign > 0"
         )
         where += " AND l.tb_no IS NULL"
-    columns = ", ".join(f"r.{quoted(column.name)}" for column in shape.stored)
     return (
         f"INSERT INTO {log_of(child.n)} (tb_op, tb_c, tb_sign, {', '.join(logged_names(shape))})"
-        f" SELECT {GATE}, {mine}, 1, {columns} {source} WHERE {where};"
+        f" SELECT {GATE}, {mine}, 1, {listed(shape.names, 'r')} {source} WHERE {where};"
     )

@@ -1,9 +1,9 @@
 """The logs of a protected database: tables for markers and images, triggers that fill them, rows as images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
-from takeback.adapters.mariadb.wire import quoted
+from takeback.adapters.mariadb.wire import equal, listed, of, quoted
 
 # A row as one short value that is equal only for rows that are equal in every bit: not by the rules of a
 # collation, nor by those of numbers.
@@ -68,14 +68,18 @@ def logged_name(shape: MariaShape, column: str) -> str:
     return f"c{[one.name for one in shape.stored].index(column) + 1}"
 
 
+def logged_of(shape: MariaShape, alias: str, columns: Iterable[str]) -> list[str]:
+    """These columns of a row of the log."""
+    return [f"{alias}.{logged_name(shape, column)}" for column in columns]
+
+
 def logged_image(shape: MariaShape, alias: str) -> str:
     return image(shape.stored, [f"{alias}.{name}" for name in logged_names(shape)])
 
 
 def live_image(shape: MariaShape, alias: str) -> str:
     """NULL where an outer join found no row."""
-    values = [f"{alias}.{quoted(column.name)}" for column in shape.stored]
-    whole = image(shape.stored, values)
+    whole = image(shape.stored, of(alias, shape.names))
     if not shape.key:
         return whole
     return f"IF({alias}.{quoted(shape.key[0])} IS NULL, NULL, {whole})"
@@ -98,12 +102,11 @@ def shown(column: MariaColumn, value: str) -> str:
 
 def same_key(shape: MariaShape, logged: str, live: str) -> str:
     """By the rules of the columns: in a case-insensitive key 'a' and 'A' are one row, and an index finds it."""
-    return " AND ".join(f"{live}.{quoted(name)} = {logged}.{logged_name(shape, name)}" for name in shape.key)
+    return equal(of(live, shape.key), logged_of(shape, logged, shape.key))
 
 
 def same_logged_key(shape: MariaShape, one: str, other: str) -> str:
-    names = [logged_name(shape, name) for name in shape.key]
-    return " AND ".join(f"{one}.{name} = {other}.{name}" for name in names)
+    return equal(logged_of(shape, one, shape.key), logged_of(shape, other, shape.key))
 
 
 META, TABLES, OPS, TOUCHED, PLANS = "_tb_meta", "_tb_table", "_tb_op", "_tb_touched", "_tb_plan"
@@ -180,10 +183,7 @@ def typed(column: MariaColumn) -> str:
 def logging(n: int, shape: MariaShape, images: Sequence[tuple[int, str]]) -> str:
     """The statement in a trigger: `images` are signs, and OLD or NEW."""
     names = ", ".join(logged_names(shape))
-    rows = ", ".join(
-        f"({GATE}, 0, {sign}, {', '.join(f'{row}.{quoted(column.name)}' for column in shape.stored)})"
-        for sign, row in images
-    )
+    rows = ", ".join(f"({GATE}, 0, {sign}, {listed(shape.names, row)})" for sign, row in images)
     return f"INSERT INTO {log_of(n)} (tb_op, tb_c, tb_sign, {names}) VALUES {rows};"
 
 

@@ -17,7 +17,7 @@ from takeback.adapters.mariadb.logs import (
 )
 from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.shapes import MariaShape
-from takeback.adapters.mariadb.wire import Wire, quoted
+from takeback.adapters.mariadb.wire import Wire, listed, quoted
 
 _FEW = 1000  # images, of which it is worth asking whether they cancel out
 
@@ -287,4 +287,4 @@ def _several(ids: list[int]) -> list[str]:
 def names_of(part: NetPart) -> tuple[str, str]:
     """The columns that are logged: in the log, and in the table."""
     logged = ", ".join(logged_names(part.shape))
-    return logged, ", ".join(quoted(column.name) for column in part.shape.stored)
+    return logged, listed(part.shape.names)

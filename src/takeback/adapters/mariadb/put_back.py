@@ -7,13 +7,13 @@ from takeback.adapters.mariadb.logs import (
     WHOLE,
     live_image,
     logged_image,
-    logged_name,
     logged_names,
+    logged_of,
     same_key,
 )
 from takeback.adapters.mariadb.net import APPLY, OVERWRITE, REOCCUPIED, TAKEN, UNFIT, NetPart, names_of
 from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape
-from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of, driver, quoted
+from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of, driver, equal, listed, of, quoted
 
 
 def orphaned(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKey]) -> dict[str, set[int]]:
@@ -23,12 +23,11 @@ def orphaned(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeign
         part = parts.get(link.child)
         if part is None or not _is_stored(part, link.columns):
             continue
-        columns = [f"p.{logged_name(part.shape, name)}" for name in link.columns]
-        pairs = zip(columns, link.refers, strict=True)
-        on = " AND ".join(f"x.{quoted(refers)} = {column}" for column, refers in pairs)
+        columns = logged_of(part.shape, "p", link.columns)
+        on = equal(of("x", link.refers), columns)
         given = " AND ".join(f"{column} IS NOT NULL" for column in columns)
         rows = wire.rows(
-            f"SELECT p.tb_op FROM {part.put} p LEFT JOIN {_parent(link)} x ON {on} WHERE p.tb_sign < 0 AND {given}"
+            f"SELECT p.tb_op FROM {part.put} p LEFT JOIN {link.refers_to} x ON {on} WHERE p.tb_sign < 0 AND {given}"
             f" AND x.{quoted(link.refers[0])} IS NULL LOCK IN SHARE MODE"
         )
         if rows:
@@ -43,14 +42,8 @@ def needed(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKe
         part = parts.get(link.parent)
         if link.elsewhere or part is None or not _is_stored(part, link.refers):
             continue
-        refers = [logged_name(part.shape, name) for name in link.refers]
-        on = " AND ".join(
-            f"y.{quoted(column)} = p.{name}" for column, name in zip(link.columns, refers, strict=True)
-        )
-        again = " AND ".join(
-            f"x.{quoted(name)} = y.{quoted(column)}"
-            for column, name in zip(link.columns, link.refers, strict=True)
-        )
+        on = equal(of("y", link.columns), logged_of(part.shape, "p", link.refers))
+        again = equal(of("x", link.refers), of("y", link.columns))
         rows = wire.rows(
             f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {quoted(link.child)} y ON {on}"
             f" LEFT JOIN {part.table} x ON {again} WHERE p.tb_sign > 0 AND x.{quoted(link.refers[0])} IS NULL"
@@ -62,11 +55,7 @@ def needed(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKe
 
 def _is_stored(part: NetPart, names: Sequence[str]) -> bool:
     """A foreign key on a computed column: the row itself is checked when it is put back."""
-    return {column.name for column in part.shape.stored}.issuperset(names)
-
-
-def _parent(link: MariaForeignKey) -> str:
-    return f"{quoted(link.elsewhere)}.{quoted(link.parent)}" if link.elsewhere else quoted(link.parent)
+    return set(part.shape.names).issuperset(names)
 
 
 _ACTED = f"state IN ('{APPLY}', '{OVERWRITE}')"
@@ -86,7 +75,7 @@ def gather(wire: Wire, part: NetPart) -> None:
     if part.shape.key:
         wire.run(
             f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged}) SELECT s.id, 0, 1,"
-            f" {', '.join(f'r.{quoted(column.name)}' for column in part.shape.stored)} FROM {part.net} s"
+            f" {listed(part.shape.names, 'r')} FROM {part.net} s"
             f" STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some STRAIGHT_JOIN {part.table} r ON"
             f" {same_key(part.shape, 'a', 'r')} WHERE s.state = '{OVERWRITE}'"
         )
@@ -95,14 +84,13 @@ def gather(wire: Wire, part: NetPart) -> None:
 def taken(wire: Wire, part: NetPart) -> set[int]:
     """Lines whose row cannot come back because another, which stays, has a value that must be unique."""
     shape = part.shape
-    stored = {column.name for column in shape.stored}
     found: set[int] = set()
     if not shape.key:
         return found
     for unique in shape.uniques:
-        if not unique or not stored.issuperset(unique):
+        if not unique or not set(shape.names).issuperset(unique):
             continue  # told by the server, when the row is put back
-        same = " AND ".join(f"x.{quoted(name)} = p.{logged_name(shape, name)}" for name in unique)
+        same = equal(of("x", unique), logged_of(shape, "p", unique))
         rows = wire.rows(
             f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {part.table} x ON {same}"
             f" LEFT JOIN {part.put} k ON {same_key(shape, 'k', 'x')} WHERE p.tb_sign < 0 AND k.tb_no IS NULL"
@@ -172,10 +160,8 @@ def _place_one_by_one(wire: Wire, part: NetPart) -> None:
     same = same_key(shape, "p", "r")
     _remove(wire, part)
     if not shape.uniques:
-        values = ", ".join(
-            f"r.{quoted(column.name)} = p.{name}"
-            for column, name in zip(shape.stored, logged_names(shape), strict=True)
-        )
+        pairs = zip(of("r", shape.names), logged_of(shape, "p", shape.names), strict=True)
+        values = ", ".join(f"{live} = {logged}" for live, logged in pairs)
         wire.run(
             f"UPDATE {part.put} p STRAIGHT_JOIN {part.table} r ON {same} SET {values} WHERE p.tb_sign < 0"
         )
@@ -216,22 +202,16 @@ def differing(wire: Wire, part: NetPart) -> int:
     """How many lines are not as they must be now."""
     shape = part.shape
     if not shape.key:
-        return int(
-            wire.one(
-                f"SELECT COUNT(*) FROM {part.net} s LEFT JOIN"
-                f" (SELECT {live_image(shape, 'r')} AS i, COUNT(*) AS c FROM {part.table} r GROUP BY i) x"
-                f" ON x.i = IFNULL(s.was, s.became) WHERE s.{_ACTED}"
-                " AND IFNULL(x.c, 0) <> IF(s.pre IS NULL, GREATEST(CAST(s.c AS SIGNED) - s.m, 0), s.c + s.m)"
-            )
-            or 0
+        return wire.count(
+            f"SELECT COUNT(*) FROM {part.net} s LEFT JOIN"
+            f" (SELECT {live_image(shape, 'r')} AS i, COUNT(*) AS c FROM {part.table} r GROUP BY i) x"
+            f" ON x.i = IFNULL(s.was, s.became) WHERE s.{_ACTED}"
+            " AND IFNULL(x.c, 0) <> IF(s.pre IS NULL, GREATEST(CAST(s.c AS SIGNED) - s.m, 0), s.c + s.m)"
         )
-    return int(
-        wire.one(
-            f"SELECT COUNT(*) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
-            f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
-            f" WHERE s.{_ACTED} AND NOT ({live_image(shape, 'r')} <=> s.was)"
-        )
-        or 0
+    return wire.count(
+        f"SELECT COUNT(*) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
+        f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
+        f" WHERE s.{_ACTED} AND NOT ({live_image(shape, 'r')} <=> s.was)"
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from takeback.adapters.database import RowChange
+from takeback.adapters.database import RowChange, obstructed
 from takeback.adapters.mariadb.logs import (
     OPS,
     TOUCHED,
@@ -12,6 +12,7 @@ from takeback.adapters.mariadb.logs import (
     logged_image,
     logged_name,
     logged_names,
+    logged_of,
     same_key,
     same_logged_key,
     shown,
@@ -29,10 +30,10 @@ from takeback.adapters.mariadb.net import (
 )
 from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.shapes import MariaShape
-from takeback.adapters.mariadb.wire import Wire, listed, quoted
+from takeback.adapters.mariadb.wire import Wire, equal, listed, of, quoted
 from takeback.model.database import Database, resource_of
 from takeback.model.ids import short
-from takeback.model.plan import Obstacle, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, TargetOutcome
 
 MOST = 100
 _LONGEST = 40
@@ -52,7 +53,7 @@ def conflicts(
     total = 0
     states = ", ".join(f"'{state}'" for state in CONFLICTS)
     for part in parts:
-        total += int(wire.one(f"SELECT COUNT(*) FROM {part.net} WHERE state IN ({states})") or 0)
+        total += wire.count(f"SELECT COUNT(*) FROM {part.net} WHERE state IN ({states})")
         if len(found) < MOST:
             found += _of_part(wire, database, part, op, states, MOST - len(found), reasons)
     if total > len(found):
@@ -98,17 +99,14 @@ def _of_part(
             )
         if state == UNFIT:
             who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
-        resource = resource_of(database, shape.name, *([key] if key else []))
         found.append(
-            TargetOutcome(
-                resource, Outcome.CONFLICT, detail + who, obstacle=_OBSTACLES.get(state, Obstacle.OTHER)
-            )
+            obstructed(database, detail + who, shape.name, key, what=_OBSTACLES.get(state, Obstacle.OTHER))
         )
     return found
 
 
 def key_text(shape: MariaShape, values: Sequence[Any]) -> str:
-    at = [column.name for column in shape.stored]
+    at = shape.names
     return ",".join(f"{name}={text(values[at.index(name)])}" for name in shape.key)
 
 
@@ -119,7 +117,7 @@ def text(value: Any) -> str | None:
 
 
 def _shown(shape: MariaShape, alias: str, logged: bool) -> str:
-    names = logged_names(shape) if logged else [quoted(column.name) for column in shape.stored]
+    names = logged_names(shape) if logged else [quoted(name) for name in shape.names]
     return ", ".join(
         shown(column, f"{alias}.{name}") for column, name in zip(shape.stored, names, strict=True)
     )
@@ -163,10 +161,9 @@ def _referring(wire: Wire, part: NetPart, line: int) -> str:
         f" AND REFERENCED_TABLE_NAME = {wire.text(part.shape.name)} ORDER BY 1, ORDINAL_POSITION"
     ):
         links.setdefault((str(name), str(child)), []).append((str(column), str(refers)))
-    stored = {column.name for column in part.shape.stored}
     told: list[str] = []
     for (_, child), pairs in links.items():
-        if not stored.issuperset(refers for _, refers in pairs):
+        if not set(part.shape.names).issuperset(refers for _, refers in pairs):
             continue
         on = " AND ".join(
             f"y.{quoted(column)} = q.{logged_name(part.shape, refers)}" for column, refers in pairs
@@ -180,7 +177,7 @@ def _referring(wire: Wire, part: NetPart, line: int) -> str:
                 f" CONSTRAINT_NAME = 'PRIMARY' AND TABLE_NAME = {wire.text(child)} ORDER BY ORDINAL_POSITION"
             )
         ]
-        if many := int(wire.one(f"SELECT COUNT(*) FROM {source}") or 0):
+        if many := wire.count(f"SELECT COUNT(*) FROM {source}"):
             rows = wire.rows(f"SELECT {listed(key, 'y')} FROM {source} LIMIT {_FEW}") if key else []
             some = [
                 ",".join(f"{name}={text(value)}" for name, value in zip(key, row, strict=True))
@@ -271,13 +268,9 @@ def _referring_effects(wire: Wire, registry: LogRegistry, part: NetPart, op: int
         child = walked.get(link.child)
         if link.parent != part.shape.name or link.elsewhere or child is None or not child.shape.key:
             continue
-        stored = {column.name for column in part.shape.stored}
-        if not stored.issuperset(link.refers):
+        if not set(part.shape.names).issuperset(link.refers):
             continue
-        on = " AND ".join(
-            f"y.{quoted(column)} = a.{logged_name(part.shape, refers)}"
-            for column, refers in zip(link.columns, link.refers, strict=True)
-        )
+        on = equal(of("y", link.columns), logged_of(part.shape, "a", link.refers))
         rows = wire.rows(
             f"SELECT DISTINCT l.tb_op FROM {part.log} a STRAIGHT_JOIN {quoted(link.child)} y ON {on}"
             f" STRAIGHT_JOIN {log_of(child.n)} l ON {same_key(child.shape, 'l', 'y')}"
@@ -319,9 +312,8 @@ def _asked(part: NetPart, op: int) -> str:
 def _told(part: NetPart, row: Sequence[Any]) -> Iterator[RowChange]:
     pre, post, many, *values = row
     width = len(part.shape.stored)
-    columns = [column.name for column in part.shape.stored]
-    before = dict(zip(columns, map(text, values[:width]), strict=True)) if pre else None
-    after = dict(zip(columns, map(text, values[width:]), strict=True)) if post else None
+    before = dict(zip(part.shape.names, map(text, values[:width]), strict=True)) if pre else None
+    after = dict(zip(part.shape.names, map(text, values[width:]), strict=True)) if post else None
     key = key_text(part.shape, values[:width] if pre else values[width:])
     for _ in range(1 if part.shape.key else int(many)):
         yield RowChange(part.shape.name, key, before, after)

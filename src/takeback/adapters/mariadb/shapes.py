@@ -145,6 +145,10 @@ class MariaForeignKey(NamedTuple):
     on_update: str
     elsewhere: str = ""  # the database of the parent, if it is another
 
+    @property
+    def refers_to(self) -> str:
+        return f"{quoted(self.elsewhere)}.{quoted(self.parent)}" if self.elsewhere else quoted(self.parent)
+
 
 class MariaShape(NamedTuple):
     name: str
@@ -157,6 +161,10 @@ class MariaShape(NamedTuple):
     @property
     def stored(self) -> tuple[MariaColumn, ...]:
         return tuple(column for column in self.columns if not column.generated)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.stored)
 
 
 class Schema(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from takeback.adapters.database import SECONDS
+from takeback.adapters.database import SECONDS, obstructed
 from takeback.adapters.mariadb import markers, net, put_back
 from takeback.adapters.mariadb.logs import (
     LOG_MODE,
@@ -32,8 +32,8 @@ from takeback.adapters.mariadb.row_report import Reasons, conflicts
 from takeback.adapters.mariadb.shapes import differences, fingerprint
 from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
-from takeback.model.database import Database, resource_of
-from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
+from takeback.model.database import Database
+from takeback.model.plan import OnConflict, TargetOutcome
 
 # After rows were left out of an undo: a later operation that found what this one had left must find what
 # was before.
@@ -127,9 +127,7 @@ def touched(
         shape = registry.current(n)
         if shape is None or fingerprint(shape) != registry.entries[n].shape:
             detail = _altered(registry, n)
-            gone.append(
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
-            )
+            gone.append(obstructed(database, detail, name))
         else:
             parts[shape.name] = NetPart(n, shape)
     return parts, gone
@@ -143,7 +141,7 @@ def names(wire: Wire, op: int) -> tuple[str, ...]:
 
 def _refuse_missing(wire: Wire, op: int, n: int, wanted: int) -> None:
     """Refuse if images are missing: the rest must not be taken for the whole."""
-    there = int(wire.one(f"SELECT COUNT(*) FROM {log_of(n)} WHERE tb_op = {op}"))
+    there = wire.count(f"SELECT COUNT(*) FROM {log_of(n)} WHERE tb_op = {op}")
     if there != wanted:
         raise Corrupt(
             f"The effect cannot be taken back: of the {wanted} images of rows that were kept in {log_of(n)}, {there} "
@@ -183,9 +181,7 @@ def take_back(
         lines += net.fill(wire, part, op)
         if not net.is_sound(wire, part):
             detail = "was changed in a way that was not logged whole"
-            refused.append(
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
-            )
+            refused.append(obstructed(database, detail, name))
             del parts[name]
             continue
         if policy is OnConflict.FORCE:
@@ -233,9 +229,7 @@ def _with_triggers(
             names = ", ".join(one.name for one in own)
             why = f"has triggers of its own ({names}), which would fire again; force lets them"
         if why:
-            found.append(
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, why, obstacle=Obstacle.OTHER)
-            )
+            found.append(obstructed(database, why, name))
             del parts[name]
     return found
 
@@ -302,9 +296,7 @@ def _all_in(
             if bad:
                 return []
             detail = f"does not take the rows back: {error.args[1]}. Take the rule away that was added since"
-            return [
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
-            ]
+            return [obstructed(database, detail, name)]
     return []
 
 

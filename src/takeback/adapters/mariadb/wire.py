@@ -1,6 +1,6 @@
 """One connection to a server, and what its errors mean for us."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,9 @@ class Wire:
         """The first value of the first row; None if there is no row."""
         found = self.rows(statement)
         return found[0][0] if found else None
+
+    def count(self, statement: str) -> int:
+        return int(self.one(statement) or 0)
 
     def cursor_run(self, statement: str) -> tuple[list[tuple[Any, ...]], int]:
         with self.connection.cursor() as cursor:
@@ -234,6 +237,15 @@ def told(error: BaseException, database: Database) -> TakebackError:
     return StatementFailed(
         f"The database said no ({code}): {says}", hint="It was rolled back: nothing was changed."
     )
+
+
+def of(alias: str, names: Iterable[str]) -> list[str]:
+    """The columns of a row."""
+    return [f"{alias}.{quoted(name)}" for name in names]
+
+
+def equal(ones: Iterable[str], others: Iterable[str]) -> str:
+    return " AND ".join(f"{one} = {other}" for one, other in zip(ones, others, strict=True))
 
 
 def listed(names: Sequence[str], alias: str = "") -> str:

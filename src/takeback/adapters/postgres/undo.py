@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.database import is_partial, policy_of
+from takeback.adapters.database import is_partial, obstructed, policy_of
 from takeback.adapters.postgres import attachment, markers
 from takeback.adapters.postgres.connection import Connection, Question, driver, patience, wait_no_longer
 from takeback.adapters.postgres.ddl import dropped_tables
@@ -25,7 +25,7 @@ from takeback.adapters.postgres.unwind import (
     unwind,
 )
 from takeback.errors import Conflict, InDoubt, NoRemedy
-from takeback.model.database import Database, resource_of, target_of
+from takeback.model.database import Database, target_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
@@ -100,9 +100,8 @@ def _rows(count: int) -> str:
 
 
 def _outcome(database: Database, one: Any) -> TargetOutcome:
-    inner = [name for name in (one.table, one.key) if name]
     what = _OBSTACLES.get(one.kind, Obstacle.OTHER)
-    return TargetOutcome(resource_of(database, *inner), Outcome.CONFLICT, one.detail, obstacle=what)
+    return obstructed(database, one.detail, one.table, one.key, what=what)
 
 
 _OBSTACLES = {"changed": Obstacle.CHANGED, "reoccupied": Obstacle.CHANGED, "missing": Obstacle.GONE}

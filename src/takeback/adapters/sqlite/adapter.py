@@ -19,6 +19,7 @@ from takeback.adapters.database import (
     database_of,
     is_partial,
     nothing_to_give_up,
+    obstructed,
     policy_of,
     quiet,
     sighted,
@@ -39,13 +40,7 @@ from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreacha
 from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, Holder, resource_of, target_of
 from takeback.model.effect import Effect, State
-from takeback.model.plan import (
-    Obstacle,
-    OnConflict,
-    Outcome,
-    Sighting,
-    TargetOutcome,
-)
+from takeback.model.plan import Obstacle, OnConflict, Outcome, Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
@@ -190,9 +185,8 @@ class SqliteAdapter(DatabaseAdapter):
             outcome = Outcome.UNDONE if found["undone"] else Outcome.ALREADY
             outcomes.append(TargetOutcome(target_of(database, of.id), outcome, "", of.id))
         for table, key, kind, detail in found["conflicts"]:
-            resource = resource_of(database, table, *([key] if key else []))
             what = _OBSTACLES.get(kind, Obstacle.OTHER)
-            outcomes.append(TargetOutcome(resource, Outcome.CONFLICT, detail, of.id, obstacle=what))
+            outcomes.append(obstructed(database, detail, table, key, what=what, effect=of.id))
         if (more := found["count"] - len(found["conflicts"])) > 0:
             outcomes.append(
                 outcomes[-1]._replace(resource=resource_of(database), detail=f"and {more} more rows")

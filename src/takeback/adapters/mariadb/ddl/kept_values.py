@@ -6,12 +6,19 @@ row has no key that stays the same, all of it is kept, and it comes back only if
 
 from typing import NamedTuple
 
-from takeback.adapters.mariadb.logs import image, live_image, logged_image, logged_name, logged_names, typed
+from takeback.adapters.mariadb.logs import (
+    WHOLE,
+    image,
+    live_image,
+    logged_image,
+    logged_name,
+    logged_names,
+    logged_of,
+    typed,
+)
 from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
-from takeback.adapters.mariadb.wire import Wire, driver, listed, quoted
+from takeback.adapters.mariadb.wire import Wire, driver, equal, listed, of, quoted
 from takeback.errors import UndoFailed
-
-_WHOLE = frozenset(["tinyint", "smallint", "mediumint", "int", "integer", "bigint"])
 
 
 class KeptValues(NamedTuple):
@@ -59,7 +66,7 @@ def _key(kept: KeptValues) -> list[tuple[str, str]]:
         return []
     was = {column.name: column.kind for column in kept.was.stored}
     becomes = {column.name: column.kind for column in kept.becomes.stored}
-    if all(old in same or {was[old], becomes[new]} <= _WHOLE for old, new in pairs):
+    if all(old in same or {was[old], becomes[new]} <= WHOLE for old, new in pairs):
         return pairs
     return []
 
@@ -167,8 +174,7 @@ def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     for column in _gained(taken):
         if column.name in there:
             continue
-        value = image([column], [f"r.{quoted(column.name)}"])
-        logged = image([column], [f"l.{logged_name(taken.becomes, column.name)}"])
+        value, logged = _live([column]), _kept([column], taken.becomes, "l")
         rows = wire.rows(
             f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
             f" {quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
@@ -177,6 +183,14 @@ def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
         if rows:
             found.append(f"has values in column {column.name} that were written since ({_first(rows[0])})")
     return found
+
+
+def _live(columns: list[MariaColumn]) -> str:
+    return image(columns, of("r", (column.name for column in columns)))
+
+
+def _kept(columns: list[MariaColumn], shape: MariaShape, alias: str) -> str:
+    return image(columns, logged_of(shape, alias, (column.name for column in columns)))
 
 
 def _first(row: tuple[object, ...]) -> str:
@@ -191,7 +205,13 @@ def _shown_key(wire: Wire, taken: KeptValues, alias: str) -> str:
 
 
 def _on_left(taken: KeptValues) -> str:
-    return " AND ".join(f"r.{quoted(new)} = l.{logged_name(taken.becomes, new)}" for _, new in _key(taken))
+    news = [new for _, new in _key(taken)]
+    return equal(of("r", news), logged_of(taken.becomes, "l", news))
+
+
+def _on_saved(taken: KeptValues) -> str:
+    pairs = _key(taken)
+    return equal(of("r", (new for _, new in pairs)), logged_of(taken.was, "s", (old for old, _ in pairs)))
 
 
 def _is_default(wire: Wire, table: str, column: MariaColumn) -> str:
@@ -250,9 +270,7 @@ def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
 def _untouched(taken: KeptValues) -> str:
     """Whether a row has in the changed columns what the ALTER TABLE left there."""
     columns = [new for _, new in _both(taken)]
-    now = image(columns, [f"r.{quoted(column.name)}" for column in columns])
-    then = image(columns, [f"l.{logged_name(taken.becomes, column.name)}" for column in columns])
-    return f"{now} <=> {then}"
+    return f"{_live(columns)} <=> {_kept(columns, taken.becomes, 'l')}"
 
 
 def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
@@ -261,10 +279,9 @@ def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     bare = [column.name for column in _lost(taken) if not column.nullable and column.name not in both]
     if not bare:
         return []
-    on = " AND ".join(f"r.{quoted(new)} = s.{logged_name(taken.was, old)}" for old, new in _key(taken))
     rows = wire.rows(
         f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r"
-        f" LEFT JOIN {quoted(taken.saved)} s ON {on} WHERE s.tb_keep IS NULL LIMIT 1"
+        f" LEFT JOIN {quoted(taken.saved)} s ON {_on_saved(taken)} WHERE s.tb_keep IS NULL LIMIT 1"
     )
     return [f"has rows that came since and have no value for {bare[0]} ({_first(rows[0])})"] if rows else []
 
@@ -273,9 +290,8 @@ def choose(wire: Wire, table: str, taken: KeptValues, force: bool) -> None:
     """Which rows get the saved value of a column that was changed: rows in which that column was not changed since."""
     if is_whole(taken) or not _both(taken):
         return
-    on = " AND ".join(f"r.{quoted(new)} = s.{logged_name(taken.was, old)}" for old, new in _key(taken))
     wire.run(
-        f"UPDATE {quoted(taken.saved)} s JOIN {quoted(table)} r ON {on} JOIN {quoted(taken.left)} l ON"
+        f"UPDATE {quoted(taken.saved)} s JOIN {quoted(table)} r ON {_on_saved(taken)} JOIN {quoted(taken.left)} l ON"
         f" {_on_left(taken)} SET s.tb_keep = {'1' if force else f'({_untouched(taken)})'}"
     )
 
@@ -307,13 +323,9 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
     wire.run(f"UPDATE {quoted(table)} r JOIN {quoted(taken.saved)} s ON {on} SET {', '.join(sets)}")
     columns = [column for column, _, some in values if not some]
     if columns:
-        now = image(columns, [f"r.{quoted(column.name)}" for column in columns])
-        then = image(columns, [f"s.{logged_name(shape, column.name)}" for column in columns])
-        many = int(
-            wire.one(
-                f"SELECT COUNT(*) FROM {quoted(table)} r JOIN {quoted(taken.saved)} s ON {on} WHERE {now} <> {then}"
-            )
-            or 0
+        now, then = _live(columns), _kept(columns, shape, "s")
+        many = wire.count(
+            f"SELECT COUNT(*) FROM {quoted(table)} r JOIN {quoted(taken.saved)} s ON {on} WHERE {now} <> {then}"
         )
         if many:
             raise UndoFailed(
@@ -324,7 +336,7 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
 
 def put_rows_back(wire: Wire, table: str, taken: KeptValues) -> None:
     """All of them, into an empty table. Twice is once."""
-    names = listed([column.name for column in taken.was.stored])
+    names = listed(taken.was.names)
     values = ", ".join(f"s.{name}" for name in logged_names(taken.was))
     if not wire.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
         wire.run(f"INSERT INTO {quoted(table)} ({names}) SELECT {values} FROM {quoted(taken.saved)} s")

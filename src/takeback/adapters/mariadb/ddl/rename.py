@@ -9,7 +9,7 @@ from takeback.adapters.mariadb.logs import image
 from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, definition, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import CREATE, DROP, RENAME, AskedDefinition
-from takeback.adapters.mariadb.wire import Wire, code_of, driver, listed, quoted
+from takeback.adapters.mariadb.wire import Wire, code_of, driver, equal, listed, of, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
 
 
@@ -54,7 +54,7 @@ def tie(wire: Wire, name: str, links: Sequence[MariaForeignKey], shown: str) -> 
 def added(link: MariaForeignKey) -> str:
     """As a clause of ALTER TABLE."""
     return (
-        f"ADD CONSTRAINT {quoted(link.name)} FOREIGN KEY ({listed(link.columns)}) REFERENCES {_parent(link)}"
+        f"ADD CONSTRAINT {quoted(link.name)} FOREIGN KEY ({listed(link.columns)}) REFERENCES {link.refers_to}"
         f" ({listed(link.refers)}){_rule('DELETE', link.on_delete)}{_rule('UPDATE', link.on_update)}"
     )
 
@@ -76,22 +76,12 @@ def _rule(event: str, act: str) -> str:
 
 
 def orphans(wire: Wire, name: str, link: MariaForeignKey) -> int:
-    on = " AND ".join(
-        f"p.{quoted(refers)} = r.{quoted(column)}"
-        for column, refers in zip(link.columns, link.refers, strict=True)
+    on = equal(of("p", link.refers), of("r", link.columns))
+    given = " AND ".join(f"{column} IS NOT NULL" for column in of("r", link.columns))
+    return wire.count(
+        f"SELECT COUNT(*) FROM {quoted(name)} r LEFT JOIN {link.refers_to} p ON {on}"
+        f" WHERE {given} AND p.{quoted(link.refers[0])} IS NULL"
     )
-    given = " AND ".join(f"r.{quoted(column)} IS NOT NULL" for column in link.columns)
-    return int(
-        wire.one(
-            f"SELECT COUNT(*) FROM {quoted(name)} r LEFT JOIN {_parent(link)} p ON {on}"
-            f" WHERE {given} AND p.{quoted(link.refers[0])} IS NULL"
-        )
-        or 0
-    )
-
-
-def _parent(link: MariaForeignKey) -> str:
-    return f"{quoted(link.elsewhere)}.{quoted(link.parent)}" if link.elsewhere else quoted(link.parent)
 
 
 # Tables that are given other names, all of them in one step that either happens or does not. In this way a
@@ -306,7 +296,7 @@ def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
 def _left(wire: Wire, name: str) -> str:
     """A digest of the definition and of every bit of the rows."""
     shape = one_shape(wire, name)
-    whole = f"HEX({image(shape.stored, [f'r.{quoted(column.name)}' for column in shape.stored])})"
+    whole = f"HEX({image(shape.stored, of('r', shape.names))})"
     parts = ", ".join(
         f"BIT_XOR(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED)),"
         f" SUM(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED))"
