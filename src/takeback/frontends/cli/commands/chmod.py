@@ -1,11 +1,10 @@
 """`chmod`: set the mode of a file."""
 
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, positional
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    CHANGING,
     mode_of,
     one_change,
     wishes,
@@ -14,12 +13,6 @@ from takeback.frontends.cli.session.change import (
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.change import Change
-
-
-def _chmod_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("mode", metavar="MODE", help="octal, such as 755")
-    parser.add_argument("path")
-    changing_arguments(parser)
 
 
 def _chmod(asked: Asked) -> int:
@@ -34,4 +27,5 @@ def _chmod(asked: Asked) -> int:
     return one_change(asked, planned, lambda tb, run: run.chmod(options.path, mode, **wishes(asked, tb)))
 
 
-COMMAND = Command(_chmod_arguments, _chmod)
+_MODE = positional("mode", "MODE", "octal, such as 755")
+COMMAND = Command(_chmod, (_MODE, positional("path", "PATH", "a file or directory"), *CHANGING))

@@ -1,11 +1,10 @@
 """`ln`: make a symbolic link."""
 
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, flag, positional
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    CHANGING,
     one_change,
     wishes,
 )
@@ -15,11 +14,12 @@ if TYPE_CHECKING:
     from takeback.model.change import Change
 
 
-def _ln_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-s", "--symbolic", action="store_true", help="accepted; links are always symbolic")
-    parser.add_argument("target", metavar="TARGET", help="what the link says, as it is")
-    parser.add_argument("path", metavar="LINK")
-    changing_arguments(parser)
+_ARGUMENTS = (
+    flag("-s, --symbolic", "accepted; links are always symbolic"),
+    positional("target", "TARGET", "what the link says, as it is"),
+    positional("path", "LINK", "the new link"),
+    *CHANGING,
+)
 
 
 def _ln(asked: Asked) -> int:
@@ -35,4 +35,4 @@ def _ln(asked: Asked) -> int:
     )
 
 
-COMMAND = Command(_ln_arguments, _ln)
+COMMAND = Command(_ln, _ARGUMENTS)

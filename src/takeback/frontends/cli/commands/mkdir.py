@@ -1,11 +1,10 @@
 """`mkdir`: make a directory."""
 
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, flag, option, positional
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    CHANGING,
     mode_of,
     one_change,
     wishes,
@@ -16,11 +15,12 @@ if TYPE_CHECKING:
     from takeback.model.change import Change
 
 
-def _mkdir_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("path")
-    parser.add_argument("-p", "--parents", action="store_true", help="also the directories around it")
-    parser.add_argument("--mode", metavar="M", help="octal, such as 750")
-    changing_arguments(parser)
+_ARGUMENTS = (
+    positional("path", "PATH", "the new directory"),
+    flag("-p, --parents", "also the directories around it"),
+    option("--mode", "M", "octal, such as 750"),
+    *CHANGING,
+)
 
 
 def _mkdir(asked: Asked) -> int:
@@ -39,4 +39,4 @@ def _mkdir(asked: Asked) -> int:
     )
 
 
-COMMAND = Command(_mkdir_arguments, _mkdir)
+COMMAND = Command(_mkdir, _ARGUMENTS)

@@ -2,13 +2,12 @@
 
 import os
 import shlex
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, flag, positional
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    CHANGING,
     one_change,
     wishes,
 )
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
     from takeback.model.change import Change
 
 
-def _mv_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("source", metavar="A")
-    parser.add_argument("target", metavar="B", help="the new name, or a directory to move it into")
-    parser.add_argument(
-        "-f", "--replace", action="store_true", help="replace the present content (it is captured)"
-    )
-    changing_arguments(parser)
+_ARGUMENTS = (
+    positional("source", "A", "what to move"),
+    positional("target", "B", "the new name, or a directory to move it into"),
+    flag("-f, --replace", "replace the present content (it is captured)"),
+    *CHANGING,
+)
 
 
 def _mv(asked: Asked) -> int:
@@ -49,4 +47,4 @@ def _mv(asked: Asked) -> int:
     )
 
 
-COMMAND = Command(_mv_arguments, _mv)
+COMMAND = Command(_mv, _ARGUMENTS)

@@ -4,12 +4,23 @@ import errno
 import os
 import re
 import sys
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import OURS, Asked, Command
+from takeback.frontends.cli.command import (
+    AGENT,
+    NO_NETWORK,
+    OURS,
+    TIMEOUT,
+    Asked,
+    Command,
+    flag,
+    option,
+    positional,
+    repeated,
+)
 from takeback.frontends.cli.output.differences import (
     hint_at_shell,
     outcome_json,
@@ -59,53 +70,38 @@ _ANSWERS = {
 }  # fmt: skip
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    parser.usage = "takeback run [options] -- COMMAND [ARGUMENT…]"
-    parser.add_argument("--name", metavar="N", help="what to call the run (else the command line)")
-    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument(
-        "--hold", action="store_true", help="leave what it changed waiting, for `apply` or `discard`"
-    )
-    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to apply it")
-    parser.add_argument(
-        "--on-failure",
-        type=_on_failure,
-        choices=ON_FAILURE,
-        default="undo",
-        help="what becomes of its changes when it fails (undo)",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="run it, say what it would change, change nothing"
-    )
-    parser.add_argument("--no-network", action="store_true", help="without network")
-    parser.add_argument("--timeout", metavar="S", help="end it after this many seconds")
-    parser.add_argument(
-        "--sql",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
-    )
-    group = parser.add_argument_group("without a sandbox")
-    group.add_argument(
-        "--in-place", action="store_true", help="let it change the files themselves, and watch"
-    )
-    group.add_argument(
-        "--root",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="what to watch (else the current directory)",
-    )
-    group.add_argument(
-        "--force", action="store_true", help="watch what would be refused: home, /, very large trees"
-    )
-    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
-
-
 def _on_failure(said: str) -> str:
     refuse_keep(said)
     return said
+
+
+_IN_PLACE = "without a sandbox"
+_ARGUMENTS = (
+    option("--name", "N", "what to call the run (else the command line)"),
+    AGENT,
+    flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
+    flag("--ask", "show what it changed and ask whether to apply it"),
+    option(
+        "--on-failure",
+        "WHAT",
+        "what becomes of its changes when it fails (undo)",
+        type=_on_failure,
+        choices=ON_FAILURE,
+        default="undo",
+    ),
+    flag("--dry-run", "run it, say what it would change, change nothing"),
+    NO_NETWORK,
+    TIMEOUT,
+    repeated(
+        "--sql",
+        "URL",
+        "a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
+    ),
+    flag("--in-place", "let it change the files themselves, and watch", _IN_PLACE),
+    repeated("--root", "DIR", "what to watch (else the current directory)", _IN_PLACE),
+    flag("--any-root", "watch what would be refused: home, /, very large trees", _IN_PLACE),
+    positional("command", "COMMAND", "the command, after --", nargs="..."),
+)
 
 
 def command_in(words: list[str], verb: str = "run") -> list[str]:
@@ -383,4 +379,4 @@ def _say_conflicts(conflicts: tuple[TargetOutcome, ...]) -> None:
         warn(f"  and {counted(len(conflicts) - _LISTED, 'path')} more")
 
 
-COMMAND = Command(_arguments, _run)
+COMMAND = Command(_run, _ARGUMENTS, "takeback run [options] -- COMMAND [ARGUMENT…]")

@@ -1,67 +1,49 @@
 """`store`: make a store, copy one to another place, or use one again that was copied."""
 
-from argparse import ArgumentParser
 from typing import Any
 
 import takeback.api
 from takeback.api import Takeback, now
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command, Subcommand
+from takeback.frontends.cli.command import Asked, Command, Subcommand, flag, option, positional
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.screen import clean, counted
 from takeback.frontends.cli.session.store import show_work, store_path
 from takeback.storage.sqlite.store import exists, open_store
 
-
-def _dry(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
-
-
-def _blobs(parser: ArgumentParser) -> None:
-    _dry(parser)
-    parser.add_argument(
-        "--blobs",
-        metavar="URL",
-        default="",
-        help="s3://bucket/prefix: where a store in PostgreSQL keeps its large blobs; said once, the store knows it",
-    )
-
-
-def _copy_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("source", metavar="FROM", help="a store: a directory or postgresql://…")
-    parser.add_argument("target", metavar="TO", help="where there is none yet: a directory or postgresql://…")
-    parser.add_argument("--backup", action="store_true", help="the first store stays in use, not the copy")
-    _blobs(parser)
-
-
-def _reopen_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("place", metavar="STORE", help="a directory or postgresql://…")
-    _dry(parser)
-
-
-def _trust_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="STORE", nargs="?", help="a directory; the usual store if none is given"
-    )
-    _dry(parser)
+_DRY = flag("--dry-run", "only say what it would do")
+_BLOBS = option(
+    "--blobs",
+    "URL",
+    "s3://bucket/prefix: where a store in PostgreSQL keeps its large blobs; said once, the store knows it",
+    default="",
+)
 
 
 _PARTS = {
-    "make": Subcommand("make a store, where --store or TAKEBACK_STORE say", "takeback store make", _blobs),
+    "make": Subcommand(
+        "make a store, where --store or TAKEBACK_STORE say", "takeback store make", (_DRY, _BLOBS)
+    ),
     "copy": Subcommand(
         "copy a store to another place and use the copy from then on",
         "takeback store copy ~/.local/state/takeback postgresql://host/agents",
-        _copy_arguments,
+        (
+            positional("source", "FROM", "a store: a directory or postgresql://…"),
+            positional("target", "TO", "where there is none yet: a directory or postgresql://…"),
+            flag("--backup", "the first store stays in use, not the copy"),
+            _DRY,
+            _BLOBS,
+        ),
     ),
     "reopen": Subcommand(
         "use a store again that was copied",
         "takeback store reopen ~/.local/state/takeback",
-        _reopen_arguments,
+        (positional("place", "STORE", "a directory or postgresql://…"), _DRY),
     ),
     "trust": Subcommand(
         "say that a store is yours: made on another machine, or restored from a backup",
         "takeback store trust",
-        _trust_arguments,
+        (positional("place", "STORE", "a directory; the usual store if none is given", nargs="?"), _DRY),
     ),
 }
 
@@ -169,4 +151,4 @@ def _trust(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_blobs, _store, mixed=True, parts=_PARTS)
+COMMAND = Command(_store, mixed=True, parts=_PARTS)

@@ -2,15 +2,15 @@
 
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
 from takeback.frontends.cli.output.screen import clean, quoted, warn
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    ALLOW_INEXACT,
+    CHANGING,
     checks_of,
     mode_of,
     one_change,
@@ -72,18 +72,20 @@ def digest_of(content: "bytes | Iterable[bytes]") -> tuple[str, int]:
     return naming.digest().hex(), size
 
 
-def _write_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("path", help="the file; what it becomes is read from standard input")
-    parser.add_argument(
-        "--check", metavar="CMD", action="append", default=[],
-        help="must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
-    )  # fmt: skip
-    parser.add_argument("--mode", metavar="M", help="octal, such as 644 (else: as it was, or by the umask)")
-    changing_arguments(parser, inexact=True)
+_ARGUMENTS = (
+    positional("path", "PATH", "the file; what it becomes is read from standard input"),
+    repeated(
+        "--check",
+        "CMD",
+        "must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
+    ),
+    option("--mode", "M", "octal, such as 644 (else: as it was, or by the umask)"),
+    *CHANGING,
+    ALLOW_INEXACT,
+)
 
 
 def _write(asked: Asked) -> int:
-
     options = asked.options
     if options.path.endswith("/"):
         raise Misuse(
@@ -122,4 +124,4 @@ def _write(asked: Asked) -> int:
     )
 
 
-COMMAND = Command(_write_arguments, _write)
+COMMAND = Command(_write, _ARGUMENTS)

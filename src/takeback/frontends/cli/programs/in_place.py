@@ -79,8 +79,8 @@ def _refuse_early(asked: Asked, roots: list[str]) -> None:
     from takeback.model.settings import Settings
 
     found = roots_of(roots)
-    refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.force)
-    if not asked.options.force and not exists(store_path(asked)):
+    refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.any_root)
+    if not asked.options.any_root and not exists(store_path(asked)):
         refuse_large(found, Settings().watch_entries)
 
 
@@ -133,7 +133,7 @@ def _watched(
         "cwd": file_resource(os.getcwd()),
         "process": identity(gate.pid, mark),
     }
-    watch = run.watch(*roots, force=asked.options.force, about=about, summary=shown(argv))
+    watch = run.watch(*roots, force=asked.options.any_root, about=about, summary=shown(argv))
     watch.begin()
     _say_left_out(asked, watch)
     return watch
