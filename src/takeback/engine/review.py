@@ -41,7 +41,11 @@ def refuse_unshowable(session: DatabaseSession) -> Reviewing:
     )
 
 
-class Tried(NamedTuple):
+def _nothing_is_saved(size: int) -> None:
+    """So nothing has to give up its room."""
+
+
+class TriedStatement(NamedTuple):
     """What a statement would do."""
 
     answer: Rows
@@ -49,7 +53,7 @@ class Tried(NamedTuple):
     rows: tuple[RowChange, ...] = ()
 
 
-def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> Tried:
+def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> TriedStatement:
     """Made, looked at and rolled back. The journal never hears of it, and the database forgets it."""
     parts = parts._replace(
         refuse_without_room=lambda more: None
@@ -62,11 +66,13 @@ def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str
         answer = session.execute(statement, ())
         shown = refuse_unshowable(session).review()
         if shown.receipt is None:
-            return Tried(answer)
+            return TriedStatement(answer)
         rows = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
         reviewed = Review(shown.how, shown.receipt, rows="")
         phase = made.effect.phase._replace(waits=PERSON, reviewed=reviewed)
-        return Tried(answer, made.effect._replace(change=made.effect.change._replace(phase=phase)), rows)
+        return TriedStatement(
+            answer, made.effect._replace(change=made.effect.change._replace(phase=phase)), rows
+        )
     except RowsHeld as error:
         raise named(parts, change.resource, error) from error
     finally:
