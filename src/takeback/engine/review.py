@@ -55,9 +55,7 @@ class TriedStatement(NamedTuple):
 
 def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> TriedStatement:
     """Made, looked at and rolled back. The journal never hears of it, and the database forgets it."""
-    parts = parts._replace(
-        refuse_without_room=lambda more: None
-    )  # nothing is saved, so nothing has to make room
+    parts = parts._replace(refuse_without_room=_nothing_is_saved)
     nobody = Lease(new_id(), 0, Owner("", "", 0, ""), 0)
     made = ready(parts, nobody, change, Terms(), REVIEW)
     assert made is not None

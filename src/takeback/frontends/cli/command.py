@@ -255,6 +255,12 @@ class Asked(NamedTuple):
     looking: bool = False  # nothing is settled for it, and nothing changed
     calls: bool = False  # what a crash left is settled for it even where functions must be called
 
+    def would(self, told: Mapping[str, Any], said: str) -> int:
+        """The answer of a dry run."""
+        self.screen.give({"dry_run": True, **told})
+        self.screen.say(said)
+        return 0
+
 
 class Does(StrEnum):
     """What a command may do to the world, and so what is settled for it first after a crash."""

@@ -29,9 +29,7 @@ def _checkpoint(asked: Asked) -> int:
         raise Misuse("A checkpoint needs a name.", hint="takeback checkpoint before-migrate")
     state = _state(options.state) if options.state else None
     if options.dry_run:
-        asked.screen.give({"dry_run": True, "label": options.label})
-        asked.screen.say(f"Would name this point '{clean(options.label)}'.")
-        return 0
+        return asked.would({"label": options.label}, f"Would name this point '{clean(options.label)}'.")
     with opened(asked) as tb:
         with session(asked, tb) as run:
             same = _of_the_same_name(tb, run.id, options.label)

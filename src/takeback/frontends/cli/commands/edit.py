@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
@@ -11,13 +11,7 @@ from takeback.frontends.cli.session.change import (
     checks_of,
     one_change,
     refuse_open_files,
-    wishes,
 )
-
-if TYPE_CHECKING:
-    from takeback.api import Takeback
-    from takeback.model.change import Change
-
 
 _ARGUMENTS = (
     positional("path", "FILE", "a file in one of these formats"),
@@ -40,15 +34,9 @@ def _edit(asked: Asked) -> int:
         options.path, sets, options.delete, options.format
     )  # refuses odd keys before anything is settled
 
-    def planned(tb: "Takeback") -> "Change":
-        return edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs)
-
     return one_change(
         asked,
-        planned,
-        lambda tb, run: run.edit_config(
-            options.path, sets, options.delete, format=options.format, checks=checks, **wishes(asked, tb)
-        ),
+        lambda tb: edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs),
         checks,
         lambda: _edited(asked, sets),
         _nothing(options.path, bool(sets), options.delete),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.frontends.cli.command import Asked, Command, Does, flag, positional, repeated
 from takeback.frontends.cli.commands.run import command_in, refuse_stray_root
-from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.output.screen import clean, say_first
 from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory
 from takeback.model.effect import COMMAND as OF_A_COMMAND
 from takeback.model.effect import PERSON, Effect, State
@@ -108,10 +108,8 @@ def _explain(asked: Asked) -> int:
         why = f" ({clean(explained.why)})" if explained.why else ""
         screen.say(f"It would run in place{why}: what it changes is seen at once, and recorded when it ends.")
     screen.say(clean(explained.coverage))
-    for path, reason in explained.read_only[:_LISTED]:
-        screen.say(f"  {clean(path)}: {clean(reason)}")
-    if len(explained.read_only) > _LISTED:
-        screen.say(f"  and {len(explained.read_only) - _LISTED} more")
+    read_only = [f"{clean(path)}: {clean(reason)}" for path, reason in explained.read_only]
+    say_first(screen.say, read_only, _LISTED, "  ")
     if explained.beyond:
         screen.say("Judging by its name, it may change things that cannot be taken back:")
         for one in explained.beyond:

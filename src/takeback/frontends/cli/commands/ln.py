@@ -1,18 +1,7 @@
 """`ln`: make a symbolic link."""
 
-from typing import TYPE_CHECKING
-
 from takeback.frontends.cli.command import Asked, Command, flag, positional
-from takeback.frontends.cli.session.change import (
-    CHANGING,
-    one_change,
-    wishes,
-)
-
-if TYPE_CHECKING:
-    from takeback.api import Takeback
-    from takeback.model.change import Change
-
+from takeback.frontends.cli.session.change import CHANGING, one_change
 
 _ARGUMENTS = (
     flag("-s, --symbolic", "accepted; links are always symbolic"),
@@ -23,16 +12,9 @@ _ARGUMENTS = (
 
 
 def _ln(asked: Asked) -> int:
-    options = asked.options
+    from takeback.adapters.file.changes import symlink_change
 
-    def planned(tb: "Takeback") -> "Change":
-        from takeback.adapters.file.changes import symlink_change
-
-        return symlink_change(options.path, options.target)
-
-    return one_change(
-        asked, planned, lambda tb, run: run.symlink(options.path, options.target, **wishes(asked, tb))
-    )
+    return one_change(asked, lambda tb: symlink_change(asked.options.path, asked.options.target))
 
 
 COMMAND = Command(_ln, _ARGUMENTS)

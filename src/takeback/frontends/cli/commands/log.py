@@ -13,7 +13,7 @@ from takeback.frontends.cli.output.log_table import (
     stat_lines,
     width_of,
 )
-from takeback.frontends.cli.output.screen import Screen, clean, counted, here, warn
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, warn
 from takeback.frontends.cli.session.project import effects_listed, hint_elsewhere
 from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
@@ -71,10 +71,9 @@ def tell_dead(screen: Screen, tb: Takeback) -> None:
     from takeback.audit.runs import dead_runs
 
     if dead := dead_runs(tb.store, now()):
-        names = ", ".join(f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead[:_MOST_DEAD])
-        more = f" and {len(dead) - _MOST_DEAD:,} more" if len(dead) > _MOST_DEAD else ""
+        names = listed([f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead], _MOST_DEAD)
         died = f"{counted(len(dead), 'run')} died and {'is' if len(dead) == 1 else 'are'} not settled"
-        screen.say(screen.paint(f"{died}: {names}{more}; `takeback status` shows what is left.", "yellow"))
+        screen.say(screen.paint(f"{died}: {names}; `takeback status` shows what is left.", "yellow"))
 
 
 def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:

@@ -1,19 +1,7 @@
 """`mkdir`: make a directory."""
 
-from typing import TYPE_CHECKING
-
 from takeback.frontends.cli.command import Asked, Command, flag, option, positional
-from takeback.frontends.cli.session.change import (
-    CHANGING,
-    mode_of,
-    one_change,
-    wishes,
-)
-
-if TYPE_CHECKING:
-    from takeback.api import Takeback
-    from takeback.model.change import Change
-
+from takeback.frontends.cli.session.change import CHANGING, mode_of, one_change
 
 _ARGUMENTS = (
     positional("path", "PATH", "the new directory"),
@@ -24,19 +12,11 @@ _ARGUMENTS = (
 
 
 def _mkdir(asked: Asked) -> int:
+    from takeback.adapters.file.changes import mkdir_change
+
     options = asked.options
     mode = mode_of(options.mode) if options.mode is not None else None
-
-    def planned(tb: "Takeback") -> "Change":
-        from takeback.adapters.file.changes import mkdir_change
-
-        return mkdir_change(options.path, mode, parents=options.parents)
-
-    return one_change(
-        asked,
-        planned,
-        lambda tb, run: run.mkdir(options.path, mode, parents=options.parents, **wishes(asked, tb)),
-    )
+    return one_change(asked, lambda tb: mkdir_change(options.path, mode, parents=options.parents))
 
 
 COMMAND = Command(_mkdir, _ARGUMENTS)

@@ -2,20 +2,10 @@
 
 import os
 import shlex
-from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, flag, positional
-from takeback.frontends.cli.session.change import (
-    CHANGING,
-    one_change,
-    wishes,
-)
-
-if TYPE_CHECKING:
-    from takeback.api import Takeback
-    from takeback.model.change import Change
-
+from takeback.frontends.cli.session.change import CHANGING, one_change
 
 _ARGUMENTS = (
     positional("source", "A", "what to move"),
@@ -26,6 +16,8 @@ _ARGUMENTS = (
 
 
 def _mv(asked: Asked) -> int:
+    from takeback.adapters.file.changes import move_change
+
     options = asked.options
     target: str = options.target
     if os.path.isdir(target) and not os.path.islink(target):
@@ -34,17 +26,7 @@ def _mv(asked: Asked) -> int:
         raise Misuse(
             f"{target} is not a directory.", hint=f"Make it first: `takeback mkdir -p {shlex.quote(target)}`."
         )
-
-    def planned(tb: "Takeback") -> "Change":
-        from takeback.adapters.file.changes import move_change
-
-        return move_change(options.source, target, replace=options.replace)
-
-    return one_change(
-        asked,
-        planned,
-        lambda tb, run: run.move(options.source, target, replace=options.replace, **wishes(asked, tb)),
-    )
+    return one_change(asked, lambda tb: move_change(options.source, target, replace=options.replace))
 
 
 COMMAND = Command(_mv, _ARGUMENTS)

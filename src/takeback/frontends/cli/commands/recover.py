@@ -10,7 +10,7 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import Screen, clean, counted, here, near_text, took
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, near_text, took
 from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, show_work, store_path
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -18,7 +18,6 @@ from takeback.model.ids import short
 if TYPE_CHECKING:
     from takeback.audit.runs import DeadRun, Unsettled
 
-_MOST = 5
 _AT_REST = "Nothing to recover: every effect is settled."
 
 
@@ -114,8 +113,7 @@ def _count(effects: Sequence[Effect]) -> str:
 
 
 def _names(effects: Sequence[Effect]) -> str:
-    more = f" and {len(effects) - _MOST} more" if len(effects) > _MOST else ""
-    return ", ".join(short(one.id) for one in effects[:_MOST]) + more
+    return listed([short(one.id) for one in effects])
 
 
 def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:

@@ -38,9 +38,7 @@ def _resume(asked: Asked) -> int:
                 hint="Start its program again; `takeback undo --to CHECKPOINT` only takes back.",
             )
         if options.dry_run:
-            give(asked, tb, {"dry_run": True, **run_info_json(info)})
-            asked.screen.say(f"Would make run {short(info.id)} due again.")
-            return 0
+            return asked.would(run_info_json(info), f"Would make run {short(info.id)} due again.")
         tb.resume(info, from_checkpoint=options.from_checkpoint)
         give(asked, tb, run_info_json(tb.find_run(info.id)))
         where = f" from checkpoint '{clean(options.from_checkpoint)}'" if options.from_checkpoint else ""

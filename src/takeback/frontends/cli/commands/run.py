@@ -25,15 +25,16 @@ from takeback.frontends.cli.output.differences import (
     hint_at_shell,
     outcome_json,
     say_changes,
+    say_made,
     seconds,
-    sizes,
     until,
 )
 from takeback.frontends.cli.output.screen import (
     answered,
     clean,
-    counted,
     here,
+    listed,
+    say_first,
     warn,
 )
 from takeback.frontends.cli.output.screen import shown as shown_path
@@ -41,7 +42,6 @@ from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_comma
 from takeback.frontends.cli.session.store import agent_of, opened, own_directory, rehearsal
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
-from takeback.model.remedy import surprises
 from takeback.runs.commands.outcome import CommandOutcome, in_numbers, left_behind, why_final
 from takeback.runs.commands.request import (
     ON_FAILURE,
@@ -167,7 +167,7 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
             if ended.outcome.exit_code and not ended.effects:
                 run.close(failed=f"exit code {ended.outcome.exit_code}")
         asked.made.extend(effect.id for effect in ended.effects)
-        if not (asked.screen.json or asked.screen.quiet):
+        if asked.screen.speaks:
             say_effects(tb, ended)
         return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
 
@@ -268,12 +268,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
     elif outcome.held and outcome.effect:
         _say_held(outcome, failed)
     elif outcome.effect:
-        if asked.screen.terminal:
-            say_changes(outcome.changes)
-        warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(outcome.effect.id)}"
-             + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
-        if outcome.effect.remedy and surprises(outcome.effect.remedy):
-            warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
+        say_made(asked, outcome, failed)
     elif outcome.exit_code and asked.options.sql:
         from takeback.frontends.cli.programs.databases import after_failure
 
@@ -356,9 +351,8 @@ def _hint_at_read_only(asked: Asked, outcome: CommandOutcome) -> None:
         if path.startswith("/") and (heard or re.search(rf"{re.escape(path)}(?![\w.-])", named))
     ]
     if places:
-        more = f" and {len(places) - _FEW} more" if len(places) > _FEW else ""
         warn(
-            f'hint: If it said "Read-only file system": {clean(", ".join(places[:_FEW]))}{more} cannot be written in '
+            f'hint: If it said "Read-only file system": {clean(listed(places, _FEW))} cannot be written in '
             "this sandbox (`takeback explain` says why). `takeback run --in-place` can."
         )
 
@@ -373,10 +367,8 @@ def _why(asked: Asked, outcome: CommandOutcome) -> str:
 
 def _say_conflicts(conflicts: tuple[TargetOutcome, ...]) -> None:
     warn("takeback: others changed the same while it ran, so nothing was merged:")
-    for one in conflicts[:_LISTED]:
-        warn(f"  ! {shown_path(one.resource, here())}: {clean(one.detail)}")
-    if len(conflicts) > _LISTED:
-        warn(f"  and {counted(len(conflicts) - _LISTED, 'path')} more")
+    lines = [f"! {shown_path(one.resource, here())}: {clean(one.detail)}" for one in conflicts]
+    say_first(warn, lines, _LISTED, "  ")
 
 
 COMMAND = Command(_run, _ARGUMENTS, "takeback run [options] -- COMMAND [ARGUMENT…]")

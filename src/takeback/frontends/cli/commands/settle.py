@@ -35,10 +35,9 @@ def _settle(asked: Asked) -> int:
         effect = tb.effect(options.id)
         if options.dry_run:
             refuse_unsettleable(effect)
-            give(asked, tb, {"dry_run": True, **effect_json(effect)})
             word = "done" if options.happened else "one that never happened"
-            screen.say(f"{short(effect.id)} {clean(effect.change.summary)} would be recorded as {word}.")
-            return 0
+            said = f"{short(effect.id)} {clean(effect.change.summary)} would be recorded as {word}."
+            return asked.would(effect_json(effect), said)
         settled = tb.settle(effect, bool(options.happened), receipt=receipt, by=options.by)
         give(asked, tb, effect_json(settled))
         screen.say(

@@ -243,7 +243,7 @@ class ShellSession:
         put(_WORDS)
 
     def _say(self, text: str) -> None:
-        if not (self._asked.screen.json or self._asked.screen.quiet):
+        if self._asked.screen.speaks:
             warn(f"takeback: {text}", whole=True)  # the directory of the box is not ours
 
     def tell_end(self, code: int) -> None:

@@ -180,7 +180,7 @@ def _say_targets(screen: Screen, effect: Effect, place: Here, undone: Sequence[s
         taken = screen.paint(" (undone)", "dim") if target.resource in gone else ""
         screen.say(f"Target   {shown(target.resource, place)}: {clean(before)} → {clean(after)}{taken}")
     if len(effect.targets) > _MOST_TARGETS:
-        screen.say(f"         and {counted(len(effect.targets) - _MOST_TARGETS, 'target')} more")
+        screen.say(f"         and {len(effect.targets) - _MOST_TARGETS:,} more")
 
 
 def _say_tables(screen: Screen, effect: Effect) -> None:

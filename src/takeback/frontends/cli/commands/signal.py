@@ -20,9 +20,8 @@ def _signal(asked: Asked) -> int:
     with existing(asked, lambda tb: tb.find_run(options.run)) as tb:
         info = tb.find_run(options.run)
         if options.dry_run:
-            give(asked, tb, {"dry_run": True, "run": info.id, "event": options.event})
-            asked.screen.say(f"Would send {clean(options.event)!r} to run {short(info.id)}.")
-            return 0
+            told = {"run": info.id, "event": options.event}
+            return asked.would(told, f"Would send {clean(options.event)!r} to run {short(info.id)}.")
         tb.signal(info, options.event, data)
         give(asked, tb, {"run": info.id, "event": options.event})
         waits = info.awaits == options.event

@@ -20,7 +20,7 @@ from takeback.frontends.cli.command import (
     positional,
 )
 from takeback.frontends.cli.output.differences import say_parts, say_rows
-from takeback.frontends.cli.output.screen import clean, counted, warn
+from takeback.frontends.cli.output.screen import clean, counted, listed, say_first, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import give, opened, rehearsal, session
 from takeback.model.effect import Effect, State
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _MOST_LISTED = 50
-_FEW = 5
 
 
 _ADDRESS = positional(
@@ -146,10 +145,9 @@ def _refuse_unasked(asked: Asked, going: "Sequence[Verdict]") -> None:
         if not confirmed("Remove the protection?"):
             raise Refused("Nothing was changed.", hint="Undo first what must not stay.")
         return
-    names = ", ".join(short(one.effect.id) for one in going[:_FEW])
-    more = f" and {len(going) - _FEW:,} more" if len(going) > _FEW else ""
+    names = listed([short(one.effect.id) for one in going])
     raise Refused(
-        f"This gives up the way back of {counted(len(going), 'effect')}: {names}{more}.",
+        f"This gives up the way back of {counted(len(going), 'effect')}: {names}.",
         hint="Nothing was changed. --dry-run lists them; --yes gives them up.",
         effect=going[0].effect.id,
     )
@@ -159,12 +157,14 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
     if not going:
         return
     say(f"{verb} the way back of {counted(len(going), 'effect')}:")
-    for one in going[:_MOST_LISTED]:
-        state = "" if one.effect.state is State.DONE else f"  ({one.effect.state.value})"
-        id = asked.screen.paint(short(one.effect.id), "cyan")
-        say(f"  {id}  {clean(one.effect.change.summary)}{state}")
-    if len(going) > _MOST_LISTED:
-        say(f"  and {len(going) - _MOST_LISTED:,} more")
+    effects = [one.effect for one in going]
+    ids = [asked.screen.paint(short(one.id), "cyan") for one in effects]
+    states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
+    lines = [
+        f"{id}  {clean(one.change.summary)}{state}"
+        for one, id, state in zip(effects, ids, states, strict=True)
+    ]
+    say_first(say, lines, _MOST_LISTED, "  ")
 
 
 def _protect(adapter: "Databases", database: "Database", options: Namespace) -> "Cover":
@@ -221,10 +221,7 @@ def _say_cover(
         screen.say("Protected: every key")
         return
     screen.say(f"Protected: {counted(len(cover.protected), 'table')}")
-    for name in cover.protected[:_MOST_LISTED]:
-        screen.say(f"  {clean(name)}")
-    if len(cover.protected) > _MOST_LISTED:
-        screen.say(f"  and {len(cover.protected) - _MOST_LISTED:,} more")
+    say_first(screen.say, [clean(name) for name in cover.protected], _MOST_LISTED, "  ")
     if cover.unprotected:
         screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
     for name, why in cover.unprotected:

@@ -1,7 +1,5 @@
 """`store`: make a store, copy one to another place, or use one again that was copied."""
 
-from typing import Any
-
 import takeback.api
 from takeback.api import Takeback, now
 from takeback.errors import Misuse
@@ -57,7 +55,7 @@ def _make(asked: Asked) -> int:
     new = not exists(path)
     if asked.options.dry_run:
         said = f"Would make the store {clean(printable(path))}."
-        return _would(asked, {"store": path, "made": new}, said if new else "There is a store already.")
+        return asked.would({"store": path, "made": new}, said if new else "There is a store already.")
     with takeback.api.open(path, recover=False, blobs=asked.options.blobs) as tb:
         asked.screen.give({"store": tb.store.name, "made": new})
         asked.screen.say(f"{'Made the store' if new else 'There is a store already'}: {clean(tb.store.name)}")
@@ -97,18 +95,11 @@ def _would_copy(asked: Asked, tb: Takeback) -> int:
     tally = tb.store.journal.tally()
     found = {"records": tally["records"], "runs": sum(1 for _ in tb.store.journal.runs())}
     used = source if asked.options.backup else target
-    return _would(
-        asked,
+    return asked.would(
         {"from": source, "to": target, **found},
         f"Would copy {counted(found['records'], 'record')} and {counted(found['runs'], 'run')} of {source} to "
         f"{target}, and use {used} from then on.",
     )
-
-
-def _would(asked: Asked, told: dict[str, Any], said: str) -> int:
-    asked.screen.give({"dry_run": True, **told})
-    asked.screen.say(said)
-    return 0
 
 
 def _reopen(asked: Asked) -> int:
@@ -119,7 +110,7 @@ def _reopen(asked: Asked) -> int:
         words = tb.store.retired
         if asked.options.dry_run:
             said = f"Would use {clean(tb.store.name)} again ({clean(words)})." if words else "It is in use."
-            return _would(asked, {"store": tb.store.name, "was": words}, said)
+            return asked.would({"store": tb.store.name, "was": words}, said)
         tb.store.reopen()
         asked.screen.give({"store": tb.store.name, "was": words})
     shown = clean(printable(place))
@@ -138,8 +129,8 @@ def _trust(asked: Asked) -> int:
         lost = tb.store.lost()
         if asked.options.dry_run:
             said = f"Would trust {clean(tb.store.name)}: modules that it names are imported for undo and recovery."
-            return _would(
-                asked, {"store": tb.store.name, "lost": lost}, " ".join(filter(None, (said, clean(lost))))
+            return asked.would(
+                {"store": tb.store.name, "lost": lost}, " ".join(filter(None, (said, clean(lost))))
             )
         tb.store.trust()
         asked.screen.give({"store": tb.store.name, "lost": lost})

@@ -41,9 +41,7 @@ def _submit(asked: Asked) -> int:
         )
     args, kwargs = _given(options.arguments)
     if options.dry_run:
-        asked.screen.give({"dry_run": True, "workflow": found.name})
-        asked.screen.say(f"Would submit {clean(found.name)}.")
-        return 0
+        return asked.would({"workflow": found.name}, f"Would submit {clean(found.name)}.")
     with opened(asked) as tb:
         info = tb.submit(
             found, *args, key=options.key or "", agent=agent_of(asked), name=options.name, **kwargs

@@ -41,8 +41,9 @@ def _sweep(asked: Asked) -> int:
     with opened(asked) as tb:
         if asked.options.dry_run:
             least = tb.sweep(asked.options.grace, dry_run=True)
-            give(asked, tb, {**dry, "freed": least, "size": tb.size()})
-            screen.say(f"Would delete at least {bytes_in_words(least)}.")
+            asked.would(
+                {"freed": least, "size": tb.size()}, f"Would delete at least {bytes_in_words(least)}."
+            )
             screen.hint(
                 "What boxes and copies of watched directories do not need is not counted; it goes too."
             )

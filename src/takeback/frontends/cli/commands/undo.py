@@ -23,7 +23,7 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import clean, here, near_text
+from takeback.frontends.cli.output.screen import clean, here, listed, near_text
 from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
     earlier,
@@ -292,9 +292,8 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
                 hint_elsewhere(asked, tb, "undo", whole)
             return code
         passed.append(newest)
-    names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])
-    more = f" and {len(passed) - _MOST_LISTED:,} more" if len(passed) > _MOST_LISTED else ""
-    already = f": all that is done ({names}{more}) is already as it was before" if passed else ""
+    names = listed([short(one.id) for one in passed], _MOST_LISTED)
+    already = f": all that is done ({names}) is already as it was before" if passed else ""
     where = " in this project" if tb.here() else ""
     hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
     raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
@@ -22,6 +22,8 @@ from takeback.model.content import PIECE, Naming, name_of
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.change import Change
+    from takeback.model.effect import Effect
+    from takeback.runs.run import Run
 
 
 _IN_MEMORY = 8 << 20  # more than this waits in a file without a name
@@ -102,26 +104,17 @@ def _write(asked: Asked) -> int:
     checks = checks_of(asked)
     content = read_input()
 
-    def planned(tb: "Takeback") -> "Change":
-        from takeback.adapters.file.changes import write_change
+    from takeback.adapters.file.changes import write_change
 
+    def planned(tb: "Takeback") -> "Change":
         digest, size = digest_of(content)
         return write_change(options.path, digest, size, mode, allow_inexact=options.allow_inexact)
 
-    return one_change(
-        asked,
-        planned,
-        lambda tb, run: run.write(
-            options.path,
-            content,
-            mode=mode,
-            checks=checks,
-            allow_inexact=options.allow_inexact,
-            **wishes(asked, tb),
-        ),
-        checks,
-        lambda: content,
-    )
+    def do(tb: "Takeback", run: "Run") -> "Effect | None":
+        more: dict[str, Any] = {"allow_inexact": options.allow_inexact, **wishes(asked, tb)}
+        return run.write(options.path, content, mode=mode, checks=checks, **more)
+
+    return one_change(asked, planned, checks, lambda: content, do=do)
 
 
 COMMAND = Command(_write, _ARGUMENTS)

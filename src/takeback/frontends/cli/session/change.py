@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
@@ -48,13 +49,13 @@ def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
 def one_change(
     asked: Asked,
     planned: "Callable[[Takeback], Change]",
-    do: "Callable[[Takeback, Run], Effect | None]",
     checks: "Sequence[Check]" = (),
     content: "Callable[[], Content]" = bytes,
     nothing: str = "it is like that already",
+    do: "Callable[[Takeback, Run], Effect | None] | None" = None,
 ) -> int:
     """`content` is what the checks look at in a dry run: the new content of the file. `nothing` tells why there is
-    nothing to change."""
+    nothing to change. `do` makes it where that takes more than what is `planned`."""
     if asked.options.dry_run:
         with rehearsal(asked) as tb:
             change = planned(tb)
@@ -66,12 +67,26 @@ def one_change(
         with session(asked, tb) as run:
             started = time.perf_counter()
             try:
-                effect = do(tb, run)
+                effect = do(tb, run) if do else _made(asked, tb, run, planned, checks)
             except NoRemedy as error:
                 raise followable(asked, error) from None
             done += [effect.id] if effect and effect.id != earlier else []
         tell_effect(asked, tb, effect, earlier, started, nothing)
     return 0
+
+
+def _made(
+    asked: Asked,
+    tb: "Takeback",
+    run: "Run",
+    planned: "Callable[[Takeback], Change]",
+    checks: "Sequence[Check]",
+) -> "Effect | None":
+    from takeback.runs.change import make_change
+    from takeback.runs.run import core_of
+    from takeback.runs.verbs import options_of
+
+    return make_change(core_of(run), partial(planned, tb), options_of(checks=checks, **wishes(asked, tb)))
 
 
 @contextmanager
