@@ -251,7 +251,7 @@ class TestInbox:
         for fact in ("order-7", '"cents":300', "in doubt", "ConnectionError", "takeback settle"):
             assert fact in shown.replace("RemoteDisconnected", "ConnectionError"), fact
         assert command(tb, "settle", effect.id, "--happened", "--receipt", "{").code == 2
-        assert command(tb, "settle", effect.id, "--did-not", "--receipt", "{}").code == 2
+        assert command(tb, "settle", effect.id, "--did-not-happen", "--receipt", "{}").code == 2
         assert command(tb, "settle", effect.id).code == 2
         assert command(tb, "settle", effect.id, "--happened", "--dry-run").code == 0
         assert tb.effect(effect.id).state is State.STUCK
@@ -259,7 +259,7 @@ class TestInbox:
         assert (told.code, told.out.count("recorded as done")) == (0, 1)
         assert command(tb, "status", "--json").json["in_doubt"] == []
         assert command(tb, "show", "--json", effect.id).json["result"] == {"id": 1}
-        assert command(tb, "settle", effect.id, "--did-not").code == 3
+        assert command(tb, "settle", effect.id, "--did-not-happen").code == 3
 
     def test_a_call_is_undone_from_the_command_line_by_its_registered_name(
         self, tb: takeback.Takeback, bank: BankOffice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -307,10 +307,30 @@ def _names(file: str, name: str) -> tuple[str, ...]:
 def _functions(file: str, name: str) -> list[ast.FunctionDef]:
     found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
-    functions = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    functions = [one for node in found.body if (one := _written(node, file))]
     return [
         one for one in functions if not any(".setter" in ast.unparse(mark) for mark in one.decorator_list)
     ]
+
+
+def _written(node: ast.stmt, file: str) -> ast.FunctionDef | None:
+    """A method as it stands, or the function of another file that `name = _handed(module.name)` hands over to."""
+    if isinstance(node, ast.FunctionDef):
+        return node
+    match node:
+        case ast.Assign(
+            [ast.Name(name)], ast.Call(ast.Name("_handed"), [ast.Attribute(ast.Name(owner), known)])
+        ):
+            place = "store" if owner == "OpenStore" else {"undoing": "undo"}.get(owner, owner)
+            tree = _tree(f"{Path(file).parent}/{place}.py")
+            holder = next((one for one in tree.body if _named(one, owner)), tree)
+            found = next(one for one in holder.body if _named(one, known))
+            assert isinstance(found, ast.FunctionDef)
+            found.args.args[0].arg, found.args.args[0].annotation = "self", None
+            found.name = name
+            return found
+        case _:
+            return None
 
 
 def _abstract(node: ast.FunctionDef) -> bool:

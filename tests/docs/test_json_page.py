@@ -46,7 +46,7 @@ COMMANDS = {
     "forget": "forget --dry-run",
     "sweep": "sweep",
     "store": "store make",
-    "settle": "settle {doubtful} --did-not",
+    "settle": "settle {doubtful} --did-not-happen",
     "pending": "pending {waiting}",
     "approve": "approve {waiting} --by bea --answer by~hand",
     "deny": "deny {waiting} --by bea",

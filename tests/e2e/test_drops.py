@@ -39,7 +39,7 @@ def test_json_tells_of_a_drop_in_fields(takeback: CommandLine, world: World) -> 
     assert (told["effect"], told["held"], told["final"], drop["state"]) == (None, False, None, "dropped")
     assert (drop["dropped"]["reason"], drop["dropped"]["bytes"]) == ("failed", 2)
     (listed,) = takeback.done("status", "--json").json["drops"]
-    assert (listed["id"], listed["until"]) == (drop["id"], drop["dropped"]["until"])
+    assert (listed["effect"], listed["until"]) == (drop["id"], drop["dropped"]["until"])
     (held,) = takeback.done("log", "--held", "--json").json
     assert held["id"] == drop["id"]
     assert takeback.done("log", "--json").json == []

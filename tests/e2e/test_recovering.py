@@ -54,10 +54,10 @@ def test_what_stays_in_doubt_is_not_told_as_settled(takeback: CommandLine, world
     given = takeback("recover", "--json")
     assert given.code == given.error["exit_code"] == 7
     assert given.json["settled"] == []
-    assert ["is in doubt: " in one["what"] for one in given.json["unsettled"]] == [True, True]
+    assert ["is in doubt: " in one["detail"] for one in given.json["unsettled"]] == [True, True]
 
     for one in given.json["unsettled"]:
-        takeback.done("settle", one["effect"], "--did-not")
+        takeback.done("settle", one["effect"], "--did-not-happen")
     assert takeback.done("recover").out == "Nothing to recover: every effect is settled.\n"
 
 
@@ -79,5 +79,5 @@ def test_what_is_stuck_in_a_workflow_is_told(takeback: CommandLine, world: World
     assert (said.code, given.code) == (4, 4), said
     assert "is stuck; its workflow waits for a person" in said.out
     assert re.search(r"^Settled 0 effects in .*; 1 stuck\.$", said.out, re.MULTILINE)
-    assert [one["what"] for one in given.json["unsettled"]] == ["is stuck; its workflow waits for a person"]
+    assert [one["detail"] for one in given.json["unsettled"]] == ["is stuck; its workflow waits for a person"]
     assert "is stuck; its workflow" in takeback.done("recover", "--dry-run").out

@@ -121,7 +121,7 @@ def test_finding_r7_a_terminal_that_is_gone_changes_nothing_of_what_was_done(
     assert not (world / "f").exists()
 
 
-@pytest.mark.parametrize("words", [("run",), ("run", "--in-place"), ("run", "--in-place", "--force")])
+@pytest.mark.parametrize("words", [("run",), ("run", "--in-place"), ("run", "--in-place", "--any-root")])
 def test_finding_22_the_limit_of_a_capture_holds_for_commands_too(
     takeback: CommandLine, world: World, store: Path, words: tuple[str, ...]
 ) -> None:

@@ -382,7 +382,7 @@ def test_explain_refuses_roots_that_would_not_be_watched(takeback: CommandLine, 
         told = takeback("explain", "--in-place", "--root", root, "--", "make")
         assert (told.code, said in told.err) == (code, True), told
         assert takeback("run", "--in-place", "--root", root, "--", "make").err.splitlines()[0] in told.err
-    forced = takeback.done("explain", "--in-place", "--force", "--root", "/", "--json", "--", "make").json
+    forced = takeback.done("explain", "--in-place", "--any-root", "--root", "/", "--json", "--", "make").json
     assert "covered below /," in forced["coverage"]
 
 

@@ -371,8 +371,8 @@ def test_completion_of_subcommands_values_and_options(takeback: CommandLine) -> 
     assert "hold" in offered("run", "--on-failure", "")
     assert offered("log", "--color", "al") == ["always"]
     assert "--cascade" in offered("undo", "--")
-    assert "--review" in offered("sql", "exec", "--")
-    assert "--review" not in offered("sql", "doctor", "--")
+    assert "--hold" in offered("sql", "exec", "--")
+    assert "--hold" not in offered("sql", "doctor", "--")
     assert offered("run", "--", "git", "--") == []
 
 
@@ -450,7 +450,7 @@ def test_a_discarded_transaction_is_said_to_be_dropped_for_good(takeback: Comman
     database.commit()
     database.close()
     takeback.done("sql", "protect", f"sqlite:///{world / 'app.db'}")
-    words = ("sql", "exec", f"sqlite:///{world / 'app.db'}", "--review", "INSERT INTO t VALUES (1)")
+    words = ("sql", "exec", f"sqlite:///{world / 'app.db'}", "--ask", "INSERT INTO t VALUES (1)")
     _, shown = seen(world.root, *words, typed=b"n\n")
     assert "This drop is final: the database has rolled it back." in shown
     assert held_or_dropped(takeback) == []

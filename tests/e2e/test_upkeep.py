@@ -64,7 +64,7 @@ def test_a_dry_run_of_recover_lists_and_settles_nothing(takeback: CommandLine, w
 
     told = takeback.done("recover", "--dry-run", "--json").json
 
-    assert [one["what"] for one in told["unsettled"]] == ["would be taken back with its run, which died"]
+    assert [one["detail"] for one in told["unsettled"]] == ["would be taken back with its run, which died"]
     assert (world / "a").read_text() == "half done"
     assert "would be taken back" in takeback.done("recover", "--dry-run").out
     takeback.done("recover")
@@ -225,7 +225,7 @@ def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: 
     takeback.done("forget")
 
     assert len(dry["decisions"]) == 2
-    assert all(one["why"] for one in dry["decisions"])
+    assert all(one["reason"] for one in dry["decisions"])
     assert takeback.effect(first["id"])["forgotten"] is False
     assert "counts as accepted after 30 days" in takeback.done("forget", "--dry-run").out
 
@@ -257,12 +257,12 @@ def test_first_day_5_giving_up_a_way_back_is_said(takeback: CommandLine, world: 
 def test_status_tells_what_goes_next_and_what_is_pinned(takeback: CommandLine) -> None:
     first, second = takeback.write("a", "1"), takeback.write("b", "1")
     takeback.done("accept", first["id"], second["id"])
-    assert takeback.done("status", "--json").json["goes_next"]["id"] == first["id"]
+    assert takeback.done("status", "--json").json["goes_next"]["effect"] == first["id"]
 
     takeback.done("pin", first["id"])
 
     told = takeback.done("status", "--json").json
-    assert (told["effects"]["pinned"], told["goes_next"]["id"]) == (1, second["id"])
+    assert (told["effects"]["pinned"], told["goes_next"]["effect"]) == (1, second["id"])
     assert f"next to go: {second['id'][:8]}" in takeback.done("status").out
     assert takeback("forget", first["id"]).code == 3
     takeback.done("unpin", first["id"])

@@ -10,6 +10,7 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
+from takeback.frontends.cli.main import main
 from tests.sql.conftest import Shop
 from tests.sql.test_run_sql import USERS, users
 
@@ -179,3 +180,25 @@ def test_killed_while_it_was_kept_the_decision_holds(
     assert users(tb, protected) == USERS
     tb.redo(effect)
     assert users(tb, protected)[0] == (1, "ann", "admin")
+
+
+@pytest.mark.parametrize("how", [(), ("--json",), ("--max-rows", "1")])
+def test_a_dry_run_shows_the_rows_and_leaves_no_trace(
+    protected: Shop, tb: Takeback, capsys: pytest.CaptureFixture[str], how: tuple[str, ...]
+) -> None:
+    with tb.run("before") as run, run.sql(protected.url) as db:
+        db.execute("UPDATE users SET role = 'admin' WHERE id = 1")
+    before = list(tb.store.journal.records())
+    words = ["--store", tb.path, "sql", "exec", protected.url, "--dry-run", *how]
+
+    code = main([*words, "UPDATE users SET role = 'guest'"])
+
+    told = capsys.readouterr()
+    if how == ("--max-rows", "1"):
+        assert code == 3 and "no more than 1 were declared" in told.err
+    else:
+        assert code == 0 and "id=2" in told.out and "guest" in told.out, told
+    assert list(tb.store.journal.records()) == before
+    with tb.run("look") as run, run.sql(protected.url) as db:
+        assert db.execute("SELECT role FROM users ORDER BY id").rows == (("admin",), ("member",), ("admin",))
+    tb.undo("@")

@@ -76,8 +76,8 @@ def test_nothing_is_claimed_that_was_not_looked_at(way: str, says: str, world: W
 @pytest.mark.parametrize(
     ("option", "instead"),
     [
-        (("--ask",), "takeback sql exec --review"),
-        (("--hold",), "takeback sql exec --review"),
+        (("--ask",), "takeback sql exec --hold"),
+        (("--hold",), "takeback sql exec --hold"),
         (("--on-failure", "hold"), "--on-failure leave"),
         (("--dry-run",), "takeback sql exec --dry-run"),
         (("--in-place",), "--in-place records files"),

@@ -1,15 +1,15 @@
-"""Takeback: a store opened. Each method hands over to the file that does it, with what all of them share."""
+"""Takeback: a store opened. What it does is written in the files beside this one, one function for each method."""
 
 import os
 from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import islice, takewhile
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, undo, upkeep, workflows
+from takeback.api import decisions, upkeep, workflows
+from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
-from takeback.api.upkeep import Verified
-from takeback.api.workflows import work, worker
 from takeback.errors import Misuse, Renamed
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.functions import refuse_while_looking
@@ -23,22 +23,29 @@ from takeback.storage.protocols import Query
 from takeback.storage.sqlite.store import Store, default_path, open_store
 
 if TYPE_CHECKING:
-    from takeback.adapters.database import Cover, RowChange
-    from takeback.audit.runs import DeadRun
+    from takeback.adapters.database import RowChange
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
-    from takeback.model.plan import UndoResult
-    from takeback.retention.candidates import Verdict
     from takeback.runs.core import RunCore
     from takeback.runs.run import Run
-    from takeback.runs.scope import Span
     from takeback.runs.verbs import Path
-    from takeback.runs.workflows.function import Workflow
-    from takeback.runs.workflows.worker import Worker
-    from takeback.storage.copy import Copied
     from takeback.storage.notes import GivenUp
 
 _ALL = 1 << 40
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _handed(work: Callable[Concatenate[OpenStore, _P], _T]) -> "Callable[Concatenate[Takeback, _P], _T]":
+    """The method that hands over to `work`, with the same parameters and the same words."""
+
+    @wraps(work)
+    def method(tb: "Takeback", *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return work(opened_of(tb), *args, **kwargs)
+
+    return method
 
 
 class Takeback:
@@ -146,10 +153,7 @@ class Takeback:
 
     # Looking.
 
-    def effect(self, id: str, *, project: "Path | None" = None) -> Effect:
-        """By id, any unique prefix of at least 4 characters, `@` for the newest (undos do not count), `@~2` for the
-        second before it; with `project` of those of that project."""
-        return self._opened.effect(id, project)
+    effect = _handed(OpenStore.effect)
 
     def effects(
         self,
@@ -201,9 +205,7 @@ class Takeback:
         where = scope_of(self.store.journal, project) if project is not None else scope
         return tuple(self.store.journal.runs(scope=where))
 
-    def find_run(self, name: str) -> RunInfo:
-        """By id, unique prefix, or name: the newest of that name, on the command line first of this project."""
-        return self._opened.find_run(name)
+    find_run = _handed(OpenStore.find_run)
 
     def run_meant(self, name: str) -> RunInfo | None:
         """A run by its id, a unique prefix of it, or its name; None if that is no run."""
@@ -232,37 +234,11 @@ class Takeback:
             found = of_projects(self.store.journal, found, where)
         return tuple(with_state(self.store.blobs, one) for one in found)
 
-    def accept(
-        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
-    ) -> tuple[Effect, ...]:
-        """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
-        return decisions.accept(self._opened, what, dry_run)
-
-    def apply(
-        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False, dry_run: bool = False
-    ) -> tuple[Effect, ...]:
-        """Make what is held, or was dropped and is not erased yet; with `force` also over what others changed since:
-        undo brings that back. One of which all is there already stays held, or dropped."""
-        return decisions.apply(self._opened, what, force, dry_run)
-
-    def discard(
-        self, what: "Effect | str | Sequence[Effect | str]", *, now: bool = False, dry_run: bool = False
-    ) -> tuple[Effect, ...]:
-        """Drop what is held: it is not made, and for a day `apply` can make it after all. With `now` it is erased at
-        once, also if it was dropped before."""
-        return decisions.discard(self._opened, what, now, dry_run)
-
-    def pin(
-        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
-    ) -> tuple[Effect, ...]:
-        """Never forget the way back of these, or what that way back needs."""
-        return decisions.pin(self._opened, what, dry_run)
-
-    def unpin(
-        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
-    ) -> tuple[Effect, ...]:
-        """From now on these are forgotten like any other effect."""
-        return decisions.unpin(self._opened, what, dry_run)
+    accept = _handed(decisions.accept)
+    apply = _handed(decisions.apply)
+    discard = _handed(decisions.discard)
+    pin = _handed(decisions.pin)
+    unpin = _handed(decisions.unpin)
 
     def keep(self, *what: object, **wishes: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
@@ -270,76 +246,15 @@ class Takeback:
             "tb.keep was renamed.", hint="tb.accept accepts what was made, tb.apply makes what is held."
         )
 
-    def pending(self) -> tuple[Effect, ...]:
-        """What waits for an approval, oldest first."""
-        return decisions.pending(self._opened)
-
-    def approve(self, id: "Effect | str", *, by: str, answer: str = "") -> Effect:
-        """Say yes to exactly what was proposed. For what cannot be undone `answer` has to say so. The run that asked
-        then makes it, when it asks again; refused if that has ended."""
-        return decisions.approve(self._opened, id, by, answer)
-
-    def deny(self, id: "Effect | str", *, by: str, why: str = "") -> Effect:
-        """Say no to this proposal; the run that asked is told so. Asked for again, it is another proposal."""
-        return decisions.deny(self._opened, id, by, why)
-
-    def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
-        """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
-        if that is over, follows its policy, and whoever waited for it goes on."""
-        return decisions.settle(self._opened, effect, happened, receipt, by)
-
-    def undo(
-        self,
-        what: "Effect | RunInfo | str | Sequence[Effect | str]",
-        *,
-        dry_run: bool = False,
-        cascade: bool = False,
-        with_needs: bool = False,
-        on_conflict: str = "refuse",
-        agent: str = "",
-        project: "Path | None" = None,
-        paths: "Sequence[Path] | None" = None,
-    ) -> "UndoResult":
-        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
-        run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
-        With `paths`, only these paths of one effect are taken back, with all that is in them."""
-        return undo.undo(self._opened, what, dry_run, cascade, with_needs, on_conflict, agent, project, paths)
-
-    def undo_to(
-        self,
-        checkpoint: "Checkpoint | str",
-        *,
-        run: "str | RunInfo | None" = None,
-        project: "Path | None" = None,
-        **wishes: Any,
-    ) -> "UndoResult":
-        """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
-        newest first; with `run` only what that run did. The agent's own state comes with it."""
-        return undo.undo_to(self._opened, checkpoint, run, project, **wishes)
-
-    def undo_span(self, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any) -> "UndoResult":
-        """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
-        longer what was `expected`."""
-        return undo.undo_span(self._opened, span, expected, **wishes)
-
-    def redo(
-        self,
-        what: "Effect | UndoResult | str | None" = None,
-        *,
-        dry_run: bool = False,
-        on_conflict: str = "refuse",
-        agent: str = "",
-        project: "Path | None" = None,
-    ) -> "UndoResult":
-        """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
-        (itself, or the undo that took it back). With `project` what was undone last in that project."""
-        return undo.redo(self._opened, what, dry_run, on_conflict, agent, project)
-
-    def to_redo(
-        self, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None
-    ) -> tuple[Effect, ...]:
-        """The undos that `redo` would take back."""
-        return undo.to_redo(self._opened, what, project)
+    pending = _handed(decisions.pending)
+    approve = _handed(decisions.approve)
+    deny = _handed(decisions.deny)
+    settle = _handed(decisions.settle)
+    undo = _handed(undoing.undo)
+    undo_to = _handed(undoing.undo_to)
+    undo_span = _handed(undoing.undo_span)
+    redo = _handed(undoing.redo)
+    to_redo = _handed(undoing.to_redo)
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle everything that dead processes left; look again at what is stuck. `tb.tell` hears which functions that
@@ -348,108 +263,27 @@ class Takeback:
         workflows.wake_settled(self._opened)
         return settled
 
-    def settle_first(self, calls: bool = False) -> None:
-        """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too.
-        `recovered` tells what was settled; where that cannot be done now (the disk is full), `unrecovered` says why."""
-        upkeep.settle_first(self._opened, calls)
-
-    def dead_runs(self) -> "tuple[DeadRun, ...]":
-        """Runs whose process is gone and that are not settled: what is in force, what is in doubt, and which functions
-        settling them would call."""
-        return upkeep.dead_runs(self._opened)
-
-    def needs_recovery(self) -> bool:
-        """Whether a dead process left something; cheap, asked before the first change."""
-        return upkeep.needs_recovery(self._opened)
-
-    def verify(self, read_data: bool = False) -> Verified:
-        """Everything that is wrong with the store; with `read_data` every blob is read again."""
-        return upkeep.verify(self._opened, read_data)
-
-    def forget(
-        self,
-        what: "Sequence[Effect | str] | Effect | str | None" = None,
-        *,
-        dry_run: bool = False,
-    ) -> "tuple[Verdict, ...]":
-        """Give up the power to undo: these effects, or by policy what was accepted long enough ago."""
-        return upkeep.forget(self._opened, what, dry_run)
-
-    def unprotect(
-        self, address: str, tables: "Sequence[str]" = (), *, dry_run: bool = False
-    ) -> "tuple[Cover, tuple[Verdict, ...]]":
-        """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
-        went with it: they are recorded as forgotten."""
-        return upkeep.unprotect(self._opened, address, tables, dry_run)
-
-    def sweep(self, grace: int | None = None, *, baselines: bool = False, dry_run: bool = False) -> int:
-        """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
-        directories: the next watch reads those directories again, and no way back is lost. A dry run deletes nothing
-        and counts only what is in no box and no copy of a watched directory."""
-        return upkeep.sweep(self._opened, grace, baselines, dry_run)
-
-    def stay_within_limits(self) -> None:
-        """For whoever changes things in a run that does not end."""
-        upkeep.stay_within_limits(self._opened)
-
-    def copy_to(self, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
-        """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to
-        this one meanwhile; an interrupted copy is gone on with when the same is asked for again. Afterwards this store
-        takes nothing new, because what is unfinished must not go on in two places; of a `backup` that holds for the
-        copy."""
-        return upkeep.copy_to(self._opened, path, blobs, backup)
+    settle_first = _handed(upkeep.settle_first)
+    dead_runs = _handed(upkeep.dead_runs)
+    needs_recovery = _handed(upkeep.needs_recovery)
+    verify = _handed(upkeep.verify)
+    forget = _handed(upkeep.forget)
+    unprotect = _handed(upkeep.unprotect)
+    sweep = _handed(upkeep.sweep)
+    stay_within_limits = _handed(upkeep.stay_within_limits)
+    copy_to = _handed(upkeep.copy_to)
 
     def size(self) -> int:
         """Bytes on disk."""
         return self.store.bytes_on_disk()
 
-    def submit(
-        self,
-        workflow: "Workflow",
-        *args: Any,
-        key: str = "",
-        agent: str = "",
-        name: str = "",
-        **kwargs: Any,
-    ) -> RunInfo:
-        """A run of that workflow, which a worker (`takeback worker MODULE`) carries out; the arguments are JSON. With a
-        key it is submitted once: again it is the run that is there, and with other arguments it is refused."""
-        return workflows.submit(self._opened, workflow, *args, key=key, agent=agent, name=name, **kwargs)
-
-    def submit_named(
-        self, workflow: str, arguments: str, *, key: str = "", agent: str = "", name: str = ""
-    ) -> RunInfo:
-        return workflows.submit_named(self._opened, workflow, arguments, key, agent, name)
-
-    def signal(self, run: "str | RunInfo | Run", event: str, data: Any = None) -> None:
-        """Tell a run something (JSON): what `run.wait(event)` in it returns, now or later."""
-        workflows.signal(self._opened, run, event, data)
-
-    def result(self, run: "str | RunInfo | Run", timeout: float | None = None) -> Any:
-        """What the workflow returned, when it has; or the error that ended it. `Unavailable` when it has not ended
-        within that many seconds, `Stuck` when it cannot go on without a person."""
-        return workflows.result(self._opened, run, timeout)
-
-    def work(self, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
-        """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
-        due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
-        return work(self._opened, *workflows, concurrency=concurrency, until_idle=until_idle)
-
-    def worker(
-        self,
-        workflows: "dict[str, Workflow]",
-        concurrency: int = 1,
-        tell: Callable[[str], None] = lambda words: None,
-    ) -> "Worker":
-        return worker(self._opened, workflows, concurrency, tell)
-
-    def resume(
-        self, run: "str | RunInfo", wait: float = 0, *, from_checkpoint: "Checkpoint | str | None" = None
-    ) -> "Run":
-        """Go on with a run that was suspended or left open. From a checkpoint: what came after it is taken back, and
-        `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
-        and the run that is returned was let go of."""
-        return workflows.resume(self._opened, run, wait, from_checkpoint)
+    submit = _handed(workflows.submit)
+    submit_named = _handed(workflows.submit_named)
+    signal = _handed(workflows.signal)
+    result = _handed(workflows.result)
+    work = _handed(workflows.work)
+    worker = _handed(workflows.worker)
+    resume = _handed(workflows.resume)
 
     def close(self) -> None:
         self._opened.close()
@@ -480,7 +314,7 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, 
 
 
 def opened_of(tb: Takeback) -> OpenStore:
-    """For our own tests and tools."""
+    """For this file, and for our own tests and tools."""
     return tb._opened  # pyright: ignore[reportPrivateUsage]
 
 

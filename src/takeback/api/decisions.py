@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def accept(
-    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool = False
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
 ) -> tuple[Effect, ...]:
+    """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
     from takeback.runs.held import refuse_unmade
 
     effects = _meant(opened, what, dry_run)
@@ -33,9 +34,12 @@ def accept(
 def apply(
     opened: OpenStore,
     what: "Effect | str | Sequence[Effect | str]",
+    *,
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[Effect, ...]:
+    """Make what is held, or was dropped and is not erased yet; with `force` also over what others changed since:
+    undo brings that back. One of which all is there already stays held, or dropped."""
     from takeback.runs.held import make_held, refuse_unheld
 
     held = _meant(opened, what, dry_run)
@@ -63,8 +67,14 @@ def _made(opened: OpenStore, held: Sequence[Effect]) -> list[Effect]:
 
 
 def discard(
-    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", now: bool = False, dry_run: bool = False
+    opened: OpenStore,
+    what: "Effect | str | Sequence[Effect | str]",
+    *,
+    now: bool = False,
+    dry_run: bool = False,
 ) -> tuple[Effect, ...]:
+    """Drop what is held: it is not made, and for a day `apply` can make it after all. With `now` it is erased at
+    once, also if it was dropped before."""
     from takeback.runs.held import discard_all, refuse_unheld
 
     effects = _meant(opened, what, dry_run)
@@ -83,14 +93,16 @@ def discard(
 
 
 def pin(
-    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool = False
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
 ) -> tuple[Effect, ...]:
+    """Never forget the way back of these, or what that way back needs."""
     return _pinned(opened, what, Kind.PIN, dry_run)
 
 
 def unpin(
-    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", dry_run: bool = False
+    opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
 ) -> tuple[Effect, ...]:
+    """From now on these are forgotten like any other effect."""
     return _pinned(opened, what, Kind.UNPIN, dry_run)
 
 
@@ -129,17 +141,21 @@ def _say(opened: OpenStore, kind: Kind, effects: "Sequence[Effect]") -> tuple[Ef
 
 
 def pending(opened: OpenStore) -> tuple[Effect, ...]:
+    """What waits for an approval, oldest first."""
     from takeback.engine.approval import proposals
 
     found = proposals(opened.parts, now())
     return tuple(one.effect for one in found if not one.decision and not one.never)
 
 
-def approve(opened: OpenStore, id: "Effect | str", by: str, answer: str = "") -> Effect:
+def approve(opened: OpenStore, id: "Effect | str", *, by: str, answer: str = "") -> Effect:
+    """Say yes to exactly what was proposed. For what cannot be undone `answer` has to say so. The run that asked
+    then makes it, when it asks again; refused if that has ended."""
     return _decide(opened, id, True, by, answer)
 
 
-def deny(opened: OpenStore, id: "Effect | str", by: str, why: str = "") -> Effect:
+def deny(opened: OpenStore, id: "Effect | str", *, by: str, why: str = "") -> Effect:
+    """Say no to this proposal; the run that asked is told so. Asked for again, it is another proposal."""
     return _decide(opened, id, False, by, "", why)
 
 
@@ -158,8 +174,10 @@ def _decide(
 
 
 def settle(
-    opened: OpenStore, effect: "Effect | str", happened: bool, receipt: Any = None, by: str = ""
+    opened: OpenStore, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = ""
 ) -> Effect:
+    """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
+    if that is over, follows its policy, and whoever waited for it goes on."""
     from takeback.engine.approval import refuse_unsettleable, settle
     from takeback.engine.recover import recover
 

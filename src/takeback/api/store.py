@@ -95,11 +95,14 @@ class OpenStore:
         counts = any(isinstance(name, str) and name.startswith("@") for name in names)
         return self.here() if counts else None
 
-    def effect(self, id: str, project: "Path | None" = None) -> Effect:
+    def effect(self, id: str, *, project: "Path | None" = None) -> Effect:
+        """By id, any unique prefix of at least 4 characters, `@` for the newest (undos do not count), `@~2` for the
+        second before it; with `project` of those of that project."""
         scope = scope_of(self.store.journal, project) if project is not None else self.scope_for(id)
         return effect_named(self.store.journal, id, scope)
 
     def find_run(self, name: str) -> RunInfo:
+        """By id, unique prefix, or name: the newest of that name, on the command line first of this project."""
         try:
             scope = self.here()
         except Refused:

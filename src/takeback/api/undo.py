@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 def undo(
     opened: OpenStore,
     what: "Effect | RunInfo | str | Sequence[Effect | str]",
+    *,
     dry_run: bool = False,
     cascade: bool = False,
     with_needs: bool = False,
@@ -41,6 +42,9 @@ def undo(
     project: "Path | None" = None,
     paths: "Sequence[Path] | None" = None,
 ) -> "UndoResult":
+    """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
+    run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
+    With `paths`, only these paths of one effect are taken back, with all that is in them."""
     from takeback.model.plan import on_conflict_named
 
     if project is not None:
@@ -144,10 +148,13 @@ def _placed(opened: OpenStore, what: Any, project: "Path") -> Any:
 def undo_to(
     opened: OpenStore,
     checkpoint: "Checkpoint | str",
+    *,
     run: "str | RunInfo | None" = None,
     project: "Path | None" = None,
     **wishes: Any,
 ) -> "UndoResult":
+    """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
+    newest first; with `run` only what that run did. The agent's own state comes with it."""
     from takeback.runs.checkpoints import find, state_of
     from takeback.runs.scope import Span
 
@@ -167,6 +174,8 @@ def undo_to(
 def undo_span(
     opened: OpenStore, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any
 ) -> "UndoResult":
+    """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
+    longer what was `expected`."""
     from takeback.model.plan import UndoResult
     from takeback.runs.scope import planned, refuse_unfinished, stuck_since
 
@@ -190,11 +199,14 @@ def undo_span(
 def redo(
     opened: OpenStore,
     what: "Effect | UndoResult | str | None" = None,
+    *,
     dry_run: bool = False,
     on_conflict: str = "refuse",
     agent: str = "",
     project: "Path | None" = None,
 ) -> "UndoResult":
+    """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
+    (itself, or the undo that took it back). With `project` what was undone last in that project."""
     from takeback.model.plan import on_conflict_named
 
     on_conflict_named(on_conflict)
@@ -229,8 +241,9 @@ def _redo_settled(
 
 
 def to_redo(
-    opened: OpenStore, what: "Effect | UndoResult | str | None" = None, project: "Path | None" = None
+    opened: OpenStore, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None
 ) -> tuple[Effect, ...]:
+    """The undos that `redo` would take back."""
     if what is None:
         scope = scope_of(opened.store.journal, project) if project is not None else opened.here()
         return last_undone(opened.store.journal, scope)

@@ -71,6 +71,8 @@ def recover(opened: OpenStore) -> "tuple[Settled, ...]":
 
 
 def settle_first(opened: OpenStore, calls: bool = False) -> None:
+    """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too.
+    `recovered` tells what was settled; where that cannot be done now (the disk is full), `unrecovered` says why."""
     opened.settles = False
     if not needs_recovery(opened):
         return
@@ -87,6 +89,8 @@ def before_change(opened: OpenStore, calls: bool = False) -> None:
 
 
 def dead_runs(opened: OpenStore) -> "tuple[DeadRun, ...]":
+    """Runs whose process is gone and that are not settled: what is in force, what is in doubt, and which functions
+    settling them would call."""
     from takeback.audit.runs import dead_runs
 
     return dead_runs(opened.store, now())
@@ -112,6 +116,7 @@ def _rescue(opened: OpenStore, parts: "Parts") -> "list[Settled]":
 
 
 def needs_recovery(opened: OpenStore) -> bool:
+    """Whether a dead process left something; cheap, asked before the first change."""
     if opened.store.read_only or opened.store.suspect() or opened.store.retired:
         return False
     if os.path.lexists(os.path.join(opened.store.path, SANDBOX_TRIAL)):
@@ -123,6 +128,7 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
+    """Everything that is wrong with the store; with `read_data` every blob is read again."""
     from takeback.audit.diff import lost_layers
 
     opened.store.read_anew()
@@ -159,8 +165,12 @@ def _missing_blobs(opened: OpenStore) -> Iterator[Flaw]:
 
 
 def forget(
-    opened: OpenStore, what: "Sequence[Effect | str] | Effect | str | None" = None, dry_run: bool = False
+    opened: OpenStore,
+    what: "Sequence[Effect | str] | Effect | str | None" = None,
+    *,
+    dry_run: bool = False,
 ) -> "tuple[Verdict, ...]":
+    """Give up the power to undo: these effects, or by policy what was accepted long enough ago."""
     from takeback.retention.forget import by_policy, forget, named
 
     if what is None:
@@ -181,8 +191,10 @@ def forget(
 
 
 def unprotect(
-    opened: OpenStore, address: str, tables: "Sequence[str]" = (), dry_run: bool = False
+    opened: OpenStore, address: str, tables: "Sequence[str]" = (), *, dry_run: bool = False
 ) -> "tuple[Cover, tuple[Verdict, ...]]":
+    """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
+    went with it: they are recorded as forgotten."""
     from takeback.adapters.database import Databases
     from takeback.engine.parts import adapter_of
     from takeback.retention.forget import record_forgotten, release, with_its_database
@@ -219,7 +231,12 @@ def unprotect(
     return cover, going
 
 
-def sweep(opened: OpenStore, grace: int | None = None, baselines: bool = False, dry_run: bool = False) -> int:
+def sweep(
+    opened: OpenStore, grace: int | None = None, *, baselines: bool = False, dry_run: bool = False
+) -> int:
+    """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
+    directories: the next watch reads those directories again, and no way back is lost. A dry run deletes nothing
+    and counts only what is in no box and no copy of a watched directory."""
     if grace is not None and grace < 0:
         raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
     if dry_run:
@@ -330,6 +347,7 @@ def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0)
 
 
 def stay_within_limits(opened: OpenStore) -> None:
+    """For whoever changes things in a run that does not end."""
     limits = opened.store.limits()
     if opened.store.bytes_kept() > limits.store or opened.store.free_bytes() < limits.free:
         _make_room(opened)
@@ -366,7 +384,11 @@ def without_room(opened: OpenStore, more: int) -> None:
         opened.store.refuse_without_room(more)
 
 
-def copy_to(opened: OpenStore, path: str, blobs: str = "", backup: bool = False) -> "Copied":
+def copy_to(opened: OpenStore, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
+    """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to
+    this one meanwhile; an interrupted copy is gone on with when the same is asked for again. Afterwards this store
+    takes nothing new, because what is unfinished must not go on in two places; of a `backup` that holds for the
+    copy."""
     from takeback.storage.copy import copy_store
 
     target = open_store(path, now, blobs, copying=opened.store.name)

@@ -210,7 +210,8 @@ def status_json(status: Status) -> dict[str, Any]:
         },
         "held": [effect.id for effect in status.held],
         "drops": [
-            {"id": one.id, "summary": one.change.summary, **(dropped_json(one) or {})} for one in status.drops
+            {"effect": one.id, "summary": one.change.summary, **(dropped_json(one) or {})}
+            for one in status.drops
         ],
         "approvals": [effect.id for effect in status.approvals],
         "decided": [one.effect.id for one in status.proposals if one.decision],
@@ -229,7 +230,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},
         "pinned_bytes": status.pinned_bytes,
         "baseline_bytes": status.baseline_bytes,
-        "goes_next": {"id": status.goes_next[0].id, "at": iso(status.goes_next[1])}
+        "goes_next": {"effect": status.goes_next[0].id, "at": iso(status.goes_next[1])}
         if status.goes_next
         else None,
         "given_up": [

@@ -2,21 +2,22 @@
 
 import json
 from itertools import islice
+from typing import NamedTuple
 
-from takeback.adapters.database import OPEN, RowChange
+from takeback.adapters.database import OPEN, DatabaseSession, Reviewing, RowChange, Rows
 from takeback.adapters.database import Reviewed as Shown
 from takeback.engine.guards import COMMIT, REVIEW
-from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.parts import Parts, adapter_of, named
 from takeback.engine.settle import abort, finish
 from takeback.engine.write import Ready, Terms, announced, ready
 from takeback.engine.write import propose as propose_effect
-from takeback.errors import InDoubt, Refused, ResourceUnreachable, Unavailable, VerifyFailed
+from takeback.errors import InDoubt, Misuse, Refused, ResourceUnreachable, RowsHeld, Unavailable, VerifyFailed
 from takeback.model.change import Change, Review
 from takeback.model.effect import PERSON, Effect, State
-from takeback.model.ids import short
+from takeback.model.ids import new_id, short
 from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
-from takeback.model.run import Lease
+from takeback.model.run import Lease, Owner
 from takeback.storage.protocols import Blobs, Query
 
 MOST_ROWS = 1_000
@@ -28,6 +29,52 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     made = ready(parts, lease, change, terms, REVIEW)
     assert made is not None
     return made.effect
+
+
+def refuse_unshowable(session: DatabaseSession) -> Reviewing:
+    if isinstance(session, Reviewing):
+        return session
+    session.close()
+    raise Misuse(
+        "Changes of this kind of database cannot be shown before they are made.",
+        hint="Nothing was changed. Made at once (without --dry-run, --hold or --ask), it can be taken back.",
+    )
+
+
+def _nothing_is_saved(size: int) -> None:
+    """So nothing has to give up its room."""
+
+
+class TriedStatement(NamedTuple):
+    """What a statement would do."""
+
+    answer: Rows
+    effect: Effect | None = None  # as it would be proposed; None if nothing would change
+    rows: tuple[RowChange, ...] = ()
+
+
+def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> TriedStatement:
+    """Made, looked at and rolled back. The journal never hears of it, and the database forgets it."""
+    parts = parts._replace(refuse_without_room=_nothing_is_saved)
+    nobody = Lease(new_id(), 0, Owner("", "", 0, ""), 0)
+    made = ready(parts, nobody, change, Terms(), REVIEW)
+    assert made is not None
+    try:
+        session.begin(made.effect)
+        answer = session.execute(statement, ())
+        shown = refuse_unshowable(session).review()
+        if shown.receipt is None:
+            return TriedStatement(answer)
+        rows = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
+        reviewed = Review(shown.how, shown.receipt, rows="")
+        phase = made.effect.phase._replace(waits=PERSON, reviewed=reviewed)
+        return TriedStatement(
+            answer, made.effect._replace(change=made.effect.change._replace(phase=phase)), rows
+        )
+    except RowsHeld as error:
+        raise named(parts, change.resource, error) from error
+    finally:
+        session.rollback()
 
 
 def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int) -> Effect:

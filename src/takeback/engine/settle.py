@@ -196,7 +196,7 @@ def way_out(effect: Effect) -> str:
     if traits_of(effect.change).calls:
         return (
             f"`takeback show {name}` tells what is known. Look whether it happened, then say so: "
-            f"`takeback settle {name} --happened` or `--did-not`."
+            f"`takeback settle {name} --happened` or `--did-not-happen`."
         )
     return (
         f"`takeback show {name}` shows why. Fix it and run `takeback recover`, or run `takeback undo` "

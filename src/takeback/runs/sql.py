@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from takeback.adapters.database import MOST, OPEN, Databases, DatabaseSession, Reviewing, Rows, first_words
+from takeback.adapters.database import MOST, OPEN, Databases, DatabaseSession, Rows, first_words
 from takeback.engine import review, transaction
 from takeback.engine.held import discard_held
 from takeback.engine.parts import adapter_of, named
@@ -302,16 +302,11 @@ class ReviewedSql(Sql):
 
     def __init__(self, core: RunCore, session: DatabaseSession, most: int, limit: float) -> None:
         super().__init__(core, session, most)
-        if not isinstance(session, Reviewing):
-            session.close()
-            raise Misuse(
-                "Changes of this kind of database cannot be shown before they are made.",
-                hint="Nothing was changed. Made at once (without --dry-run or --review), it can be taken back.",
-            )
+        reviewing = review.refuse_unshowable(session)
         if not limit > 0:
             session.close()
             raise Misuse("The limit is a number of seconds.", hint="For example limit=60.")
-        self._reviewing = session
+        self._reviewing = reviewing
         self._limit = limit
         self._open = ""  # the effect whose transaction this session holds
 

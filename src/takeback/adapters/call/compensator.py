@@ -188,7 +188,7 @@ class Compensator:
         raise ByHand(
             f"{of.change.summary} could not be taken back: {why}.",
             hint=f"`takeback show {short(undo.id)}` shows what is known. {again}Once you know what happened, run "
-            f"`takeback settle {short(undo.id)} --happened`, or `--did-not` to try the undo again.",
+            f"`takeback settle {short(undo.id)} --happened`, or `--did-not-happen` to try the undo again.",
             effect=undo.id,
         )
 

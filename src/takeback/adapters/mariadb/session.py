@@ -267,7 +267,7 @@ class MariaSession:
             self.rollback()
             raise NoRemedy(
                 "A definition cannot be shown before it is made: MariaDB commits it by itself.",
-                hint="Nothing was changed. Made at once (without --dry-run or --review), it can be taken back.",
+                hint="Nothing was changed. Made at once (without --dry-run, --hold or --ask), it can be taken back.",
             )
         receipt = self._receipt()
         if receipt is None:

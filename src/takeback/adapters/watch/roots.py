@@ -247,7 +247,7 @@ def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
         if not force and (why := _dangerous(root.path, names)):
             raise Refused(
                 f"{display(root.resource)} is not watched: {why}.",
-                hint="Nothing was done. Name the project's own directory; --force watches it anyway.",
+                hint="Nothing was done. Name the project's own directory; --any-root watches it anyway.",
             )
 
 
@@ -271,7 +271,7 @@ def refuse_large(roots: Sequence[Root], most: int) -> None:
 def too_large(most: int) -> Refused:
     return Refused(
         f"There are more than {most:,} entries below it, too many to watch.",
-        hint="Nothing was done. Name a smaller directory, or use --force.",
+        hint="Nothing was done. Name a smaller directory, or use --any-root.",
     )
 
 
@@ -346,7 +346,7 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -
             f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in lost[:_NAMED]
         )
         more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
-        hint = f"{_way_out(lost)}, or go ahead without it by --force."
+        hint = f"{_way_out(lost)}, or go ahead without it by --any-root."
         raise NoRemedy(
             f"takeback could not bring these back: {named}{more}.", hint=f"Nothing was done. {hint}"
         )

@@ -200,7 +200,7 @@ class Scan:
         if self._bounds.entries and self.entries > self._bounds.entries:
             raise Refused(
                 f"There are more than {self._bounds.entries:,} entries below it, too many to watch.",
-                hint="Nothing was done. Name a smaller directory, or use --force.",
+                hint="Nothing was done. Name a smaller directory, or use --any-root.",
             )
 
     def _count_bytes(self, status: os.stat_result) -> None:
@@ -215,7 +215,7 @@ class Scan:
             if self._bounds.bytes and self.bytes > self._bounds.bytes:
                 raise Refused(
                     f"More than {self._bounds.bytes:,} bytes below it would have to be read first.",
-                    hint="Nothing was done. Name a smaller directory, or use --force.",
+                    hint="Nothing was done. Name a smaller directory, or use --any-root.",
                 )
 
     # One directory.

@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 from takeback.errors import Failed, InDoubt, Misuse, Renamed, TakebackError
 from takeback.frontends.cli.command import (
@@ -50,7 +51,7 @@ def answer(argv: Sequence[str]) -> int:
     own, name, began = _own_words(words), _name_in(words), time.time_ns() // 1000
     try:
         _print_anything()
-        choose_colour(_colour_in(own))
+        choose_colour("never" if "--no-color" in own else _said(own, "--color", "auto"))
         aim(_store_in(own))
         code = _guarded(words, made)
         if sys.stdout:
@@ -99,13 +100,9 @@ def _name_in(words: list[str]) -> str:
 def _at_stake(name: str) -> str:
     """What an interruption leaves open: whether the world was changed, something of ours, or nothing."""
     group = COMMANDS[name].group if name in COMMANDS else "Look"
-    return (
-        "world"
-        if name in ("undo", "redo", "apply", "run") or group == "Change"
-        else ""
-        if group == "Look"
-        else "store"
-    )
+    if name in ("undo", "redo", "apply", "run") or group == "Change":
+        return "world"
+    return "" if group == "Look" else "store"
 
 
 def _guarded(words: list[str], made: list[str]) -> int:
@@ -141,24 +138,15 @@ def _as_ours(words: list[str], error: TakebackError) -> int:
 
 
 def _store_in(words: list[str]) -> str:
-    """As --store names it; asked of the words, because an error may come before they are understood."""
-    for place, word in enumerate(words):
-        if word == "--store":
-            return printable("".join(words[place + 1 : place + 2]))
-        if word.startswith("--store="):
-            return printable(word.partition("=")[2])
-    return ""
+    return printable(_said(words, "--store"))
 
 
-def _colour_in(words: list[str]) -> str:
-    """As --color says it; asked of the words, because an error may come before they are understood."""
-    for place, word in enumerate(words):
-        if word == "--no-color":
-            return "never"
-        name, equals, value = word.partition("=")
-        if name == "--color":
-            return value if equals else "".join(words[place + 1 : place + 2])
-    return "auto"
+def _said(words: list[str], name: str, otherwise: str = "") -> str:
+    """Asked of the words, because an error may come before they are understood."""
+    for word, after in pairwise([*words, ""]):
+        if word == name or word.startswith(f"{name}="):
+            return after if word == name else word.partition("=")[2]
+    return otherwise
 
 
 def _run(words: list[str], made: list[str]) -> int:
@@ -177,7 +165,10 @@ def _run(words: list[str], made: list[str]) -> int:
             "`takeback pin ID` never forgets its way back.",
         )
     if name not in COMMANDS:
-        raise Misuse(f"There is no command {name!r}.", hint=_suggestion(name))
+        from takeback.frontends.cli.help import command_meant
+
+        known = [one for one in COMMANDS if not one.startswith("_")]
+        raise Misuse(f"There is no command {name!r}.", hint=command_meant(name, known))
     command = command_named(name)
     options = _options(name, command, words)
     refuse_nameless(_own_words(words), options)
@@ -275,12 +266,6 @@ def _without_command(words: list[str]) -> int:
         put(f"takeback {takeback.__version__}")
         return 0
     raise Misuse("No command was given.", hint="`takeback help` lists them.")
-
-
-def _suggestion(name: str) -> str:
-    from takeback.frontends.cli.help import command_meant
-
-    return command_meant(name, [known for known in COMMANDS if not known.startswith("_")])
 
 
 def _print_anything() -> None:

@@ -8,27 +8,13 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, Renamed
 from takeback.frontends.cli.output.screen import Screen
 
 _NAMES = (
-    "by",
-    "answer",
-    "why",
-    "id",
-    "ids",
-    "run",
-    "to",
-    "agent",
-    "key",
-    "needs",
-    "label",
-    "summary",
-    "sets",
-    "delete",
-    "name",
-    "event",
-)
+    "by", "answer", "why", "id", "ids", "run", "to", "agent", "key", "needs", "label", "summary", "sets", "delete",
+    "name", "event",
+)  # fmt: skip
 _NAMING = (
     "--store", "--run", "--to", "--key", "--agent", "--name", "--box", "--needs", "--by", "--from-checkpoint",
 )  # fmt: skip
@@ -49,7 +35,6 @@ def refuse_nameless(words: list[str], options: Namespace) -> None:
             canonical(given)  # refuses what the journal cannot hold
 
 
-COLOURS = ("auto", "always", "never")
 # Help is in English. To look for a translation argparse would load `locale` at every start.
 argparse._ = str  # pyright: ignore[reportAttributeAccessIssue]
 START_HERE = (
@@ -59,6 +44,72 @@ START_HERE = (
     ("takeback undo", "take the newest effect back"),
     ("takeback redo", "bring back what was undone last"),
 )
+
+
+class Argument(NamedTuple):
+    """A word or an option of a command. The parser, the help, the manual and the completion all read it here."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]  # as argparse takes them
+    group: str = ""  # in the help
+
+
+def positional(name: str, metavar: str, help: str, **settings: Any) -> Argument:
+    return Argument((name,), {"metavar": metavar, "help": help, **settings})
+
+
+def flag(names: str, help: str, group: str = "", **settings: Any) -> Argument:
+    """`names` as the help lists them: `-p, --patch`."""
+    return Argument(tuple(names.split(", ")), {"help": help, "action": "store_true", **settings}, group)
+
+
+def option(names: str, metavar: str, help: str, group: str = "", **settings: Any) -> Argument:
+    return Argument(tuple(names.split(", ")), {"metavar": metavar, "help": help, **settings}, group)
+
+
+def repeated(names: str, metavar: str, help: str, group: str = "", **settings: Any) -> Argument:
+    """An option that may be given several times."""
+    return option(names, metavar, help, group, **{"action": "append", "default": [], **settings})
+
+
+def filled(text: str) -> str:
+    """For an argument that means something else when it is left out: a variable of a shell may be empty."""
+    if not text.strip():
+        raise ArgumentTypeError("it is empty")
+    return text
+
+
+def number_of(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ArgumentTypeError(f"{text!r} is not a number from 0")
+    return int(text.lstrip("0")[:9] or "0")  # more than there can ever be
+
+
+COLOURS = ("auto", "always", "never")
+EVERYWHERE = (
+    option("--store", "PATH", "the store; else TAKEBACK_STORE, else ~/.local/state/takeback", "everywhere"),
+    flag("--json", "the answer as JSON", "everywhere"),
+    flag("-q, --quiet", "print nothing but errors", "everywhere"),
+    option("--color", "WHEN", "colour: auto (on a terminal), always or never", "everywhere", choices=COLOURS),
+    flag("--no-color", "no colour, even on a terminal", "everywhere"),
+    flag("--no-pager", "print long answers without a pager", "everywhere"),
+)
+# What means the same in every command that has it.
+DRY_RUN = flag("--dry-run", "only say what would happen")
+AGENT = option("--agent", "A", "who does it (else TAKEBACK_AGENT, else cli)")
+YES = flag("--yes", "do not ask")
+ALL_PROJECTS = flag("--all", "of all projects, not only of this one")
+RUN = option("--run", "R", "make it part of this run (it is opened if it is not there)")
+NUMBER = option("-n", "N", "at most N (20; 0: all)", type=number_of, default=20, dest="number")
+BY = option("--by", "NAME", "who decides; else USER", default="")
+NO_NETWORK = flag("--no-network", "without network")
+TIMEOUT = option("--timeout", "S", "end it after this many seconds")
+# An option of another name, before there was one word for one thing: what it is called now.
+RENAMED = {
+    "run --force": "--any-root", "explain --force": "--any-root", "rm --force": "--ignore-missing",
+    "shell --stop": "--stop-on-failure", "settle --did-not": "--did-not-happen", "sql exec --most": "--max-rows",
+    "sql exec --review": "--hold, or --ask at a terminal",
+}  # fmt: skip
 
 
 class Entry(NamedTuple):
@@ -74,14 +125,7 @@ class Subcommand(NamedTuple):
 
     help: str
     example: str
-    arguments: Callable[[ArgumentParser], None]
-
-
-def filled(text: str) -> str:
-    """For an argument that means something else when it is left out: a variable of a shell may be empty."""
-    if not text.strip():
-        raise ArgumentTypeError("it is empty")
-    return text
+    arguments: tuple[Argument, ...]
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -99,6 +143,19 @@ def _width() -> int:
 
 
 class Parser(ArgumentParser):
+    def __init__(
+        self, prog: str, description: str, epilog: str, arguments: tuple[Argument, ...], usage: str = ""
+    ) -> None:
+        super().__init__(
+            prog=prog, usage=usage or None, description=description, epilog=epilog, formatter_class=_Formatter,
+            allow_abbrev=False,
+        )  # fmt: skip
+        groups: dict[str, Any] = {"": self}
+        for one in (*arguments, *EVERYWHERE):
+            if one.group not in groups:
+                groups[one.group] = self.add_argument_group(one.group)
+            groups[one.group].add_argument(*one.names, **one.settings)
+
     def error(self, message: str) -> NoReturn:
         raise Misuse(f"{message[0].upper()}{message[1:]}.", hint=f"`{self.prog} --help` shows an example.")
 
@@ -115,6 +172,8 @@ class Parser(ArgumentParser):
             from takeback.model.words import did_you_mean
 
             name = word.partition("=")[0]
+            if now := RENAMED.get(f"{self.prog.removeprefix('takeback ')} {name}"):
+                raise Renamed(f"{name} of `{self.prog}` was renamed.", hint=f"It is called {now} now.")
             lists = f"`{self.prog} --help` lists them."
             raise Misuse(
                 f"There is no option {name}.", hint=did_you_mean(name, self._option_string_actions, lists)
@@ -122,65 +181,37 @@ class Parser(ArgumentParser):
         raise Misuse(f"One word too many: {word!r}.", hint=f"`{self.prog} --help` shows an example.")
 
 
-def parser_for(name: str, entry: "Entry | Subcommand", arguments: Callable[[ArgumentParser], None]) -> Parser:
-    parser = Parser(
-        prog=f"takeback {name}",
-        description=as_sentence(entry.help),
-        epilog=f"example:\n  {entry.example}",
-        formatter_class=_Formatter,
-        allow_abbrev=False,
+def parser_for(
+    name: str, entry: "Entry | Subcommand", arguments: tuple[Argument, ...], usage: str = ""
+) -> Parser:
+    return Parser(
+        f"takeback {name}", as_sentence(entry.help), f"example:\n  {entry.example}", arguments, usage
     )
-    arguments(parser)
-    add_global_options(parser)
-    return parser
 
 
 def parser_with_parts(name: str, entry: Entry, parts: Mapping[str, Subcommand]) -> Parser:
     """Of a command that is nothing without a subcommand: only its help is ever asked for."""
     listed = "\n".join(f"  {part:<10} {told.help}" for part, told in parts.items())
-    parser = Parser(
-        prog=f"takeback {name}",
-        usage=f"takeback {name} {{{','.join(parts)}}} …",
-        description=f"{as_sentence(entry.help)}\n\nsubcommands:\n{listed}",
-        epilog=f"example:\n  {entry.example}\n\n`takeback {name} SUBCOMMAND --help` shows the options of a subcommand.",
-        formatter_class=_Formatter,
-        allow_abbrev=False,
+    more = f"`takeback {name} SUBCOMMAND --help` shows the options of a subcommand."
+    return Parser(
+        f"takeback {name}",
+        f"{as_sentence(entry.help)}\n\nsubcommands:\n{listed}",
+        f"example:\n  {entry.example}\n\n{more}",
+        (),
+        f"takeback {name} {{{','.join(parts)}}} …",
     )
-    add_global_options(parser)
-    return parser
 
 
 def as_sentence(help: str) -> str:
     return help[:1].upper() + help[1:] + ("" if help.endswith("?") else ".")
 
 
-def add_global_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("everywhere")
-    group.add_argument(
-        "--store", metavar="PATH", help="the store; else TAKEBACK_STORE, else ~/.local/state/takeback"
-    )
-    group.add_argument("--json", action="store_true", help="the answer as JSON")
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument(
-        "--color", metavar="WHEN", choices=COLOURS, help="colour: auto (on a terminal), always or never"
-    )
-    group.add_argument("--no-color", action="store_true", help="no colour, even on a terminal")
-    group.add_argument("--no-pager", action="store_true", help="print long answers without a pager")
-
-
 def top_parser(entries: Mapping[str, Entry]) -> Parser:
-    parser = Parser(
-        prog="takeback",
-        usage="takeback COMMAND [options]",
-        description="Undo for what AI agents do: every change gets a way back before it is made.\n\n"
-        + _start_here(),
-        epilog=_overview(entries),
-        formatter_class=_Formatter,
-        allow_abbrev=False,
+    does = "Undo for what AI agents do: every change gets a way back before it is made."
+    version = flag("-V, --version", "print the version")
+    return Parser(
+        "takeback", f"{does}\n\n{_start_here()}", _overview(entries), (version,), "takeback COMMAND [options]"
     )
-    parser.add_argument("-V", "--version", action="store_true", help="print the version")
-    add_global_options(parser)
-    return parser
 
 
 def short_help() -> str:
@@ -224,6 +255,12 @@ class Asked(NamedTuple):
     looking: bool = False  # nothing is settled for it, and nothing changed
     calls: bool = False  # what a crash left is settled for it even where functions must be called
 
+    def would(self, told: Mapping[str, Any], said: str) -> int:
+        """The answer of a dry run."""
+        self.screen.give({"dry_run": True, **told})
+        self.screen.say(said)
+        return 0
+
 
 class Does(StrEnum):
     """What a command may do to the world, and so what is settled for it first after a crash."""
@@ -240,8 +277,9 @@ def _is_dry(options: Namespace) -> bool:
 class Command(NamedTuple):
     """What the module of a command gives for it."""
 
-    arguments: Callable[[ArgumentParser], None]
     carry_out: Callable[[Asked], int]
+    arguments: tuple[Argument, ...] = ()
+    usage: str = ""  # where argparse cannot say it
     mixed: bool = False  # options may stand between its words
     does: Does = Does.CHANGES
     only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
@@ -360,4 +398,4 @@ def parser_of(name: str, command: Command) -> Parser:
         return parser_for(name, command.parts[part], command.parts[part].arguments)
     if command.parts:
         return parser_with_parts(name, COMMANDS[first], command.parts)
-    return parser_for(name, COMMANDS[first], command.arguments)
+    return parser_for(name, COMMANDS[first], command.arguments, command.usage)

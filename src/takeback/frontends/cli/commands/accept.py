@@ -1,6 +1,5 @@
 """`accept`: say that effects stay, even if their run fails; `apply`, `discard`, `pin` and `unpin` are like it."""
 
-from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.api.store import now as clock
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import DRY_RUN, Argument, Asked, Command, flag, option, positional
 from takeback.frontends.cli.output.screen import clean, local_time
 from takeback.frontends.cli.session.store import effect_or_run, existing, give, known_effects
 from takeback.model.effect import PERSON, Effect, State
@@ -42,21 +41,18 @@ PIN = _Word("pin", "Pinned", held=False)
 UNPIN = _Word("unpin", "Unpinned", held=False)
 
 
-def _arguments(word: _Word, parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
+def _arguments(word: _Word) -> tuple[Argument, ...]:
     all_of_it = "everything that is held of this run" if word.held else "everything this run did"
+    ids = positional("ids", "ID", "effects, or runs by id or name", nargs="*")
     if word is APPLY:
-        all_of_it += "; if nothing is, what was dropped of it"
-    parser.add_argument("--run", metavar="R", help=all_of_it)
-    if word is APPLY:
-        parser.add_argument(
-            "--force", action="store_true", help="also over what others changed since; undo brings that back"
+        return (
+            ids,
+            option("--run", "R", f"{all_of_it}; if nothing is, what was dropped of it"),
+            flag("--force", "also over what others changed since; undo brings that back"),
+            DRY_RUN,
         )
-    if word is DISCARD:
-        parser.add_argument(
-            "--now", action="store_true", help="erase it at once; also what was dropped before"
-        )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    now = (flag("--now", "erase it at once; also what was dropped before"),) if word is DISCARD else ()
+    return (ids, option("--run", "R", all_of_it), *now, DRY_RUN)
 
 
 def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word, now: bool) -> list[str]:
@@ -167,7 +163,7 @@ def _how(effect: Effect, now: bool) -> str:
 
 
 def command_of(word: _Word) -> Command:
-    return Command(partial(_arguments, word), partial(_carry_out, word))
+    return Command(partial(_carry_out, word), _arguments(word))
 
 
 COMMAND = command_of(ACCEPT)

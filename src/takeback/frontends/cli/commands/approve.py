@@ -2,14 +2,13 @@
 
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import BY, Asked, Command, flag, option, positional
 from takeback.frontends.cli.commands.pending import proposal_json, say_proposal
 from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import existing, give
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
 
 
-def deciding_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="what waits for an approval")
-    parser.add_argument("--by", default="", metavar="NAME", help="who decides; else USER")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be decided on")
-
-
-def _approve_arguments(parser: ArgumentParser) -> None:
-    deciding_arguments(parser)
-    parser.add_argument("--answer", default="", metavar="WORDS", help="what you are asked to type")
+DECIDING = (
+    positional("id", "ID", "what waits for an approval"),
+    BY,
+    flag("--dry-run", "only show what would be decided on"),
+)
+_ARGUMENTS = (*DECIDING, option("--answer", "WORDS", "what you are asked to type", default=""))
 
 
 def _approve(asked: Asked) -> int:
@@ -72,4 +68,4 @@ def who_decides(given: str) -> str:
     return who
 
 
-COMMAND = Command(_approve_arguments, _approve)
+COMMAND = Command(_approve, _ARGUMENTS)

@@ -1,27 +1,26 @@
 """`checkpoint`: name a point to come back to."""
 
 import json
-from argparse import ArgumentParser
 from typing import Any
 
 from takeback.api import Takeback, now
 from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import AGENT, DRY_RUN, Asked, Command, option, positional
 from takeback.frontends.cli.output.screen import ago, clean, quoted
 from takeback.frontends.cli.session.store import give, opened, session
 from takeback.model.ids import short
 from takeback.model.run import Checkpoint
 from takeback.runs.scope import opening
 
-
-def _checkpoint_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("label", metavar="LABEL")
-    parser.add_argument("--run", metavar="R", help="in this run (else the one of the command line)")
-    parser.add_argument("--state", metavar="FILE", help="the agent's own state, JSON; - for standard input")
-    parser.add_argument("--summary", metavar="TEXT", default="", help="what happened so far, to read later")
-    parser.add_argument("--agent", metavar="A", help="whose run (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+_ARGUMENTS = (
+    positional("label", "LABEL", "its name"),
+    option("--run", "R", "in this run (else the one of the command line)"),
+    option("--state", "FILE", "the agent's own state, JSON; - for standard input"),
+    option("--summary", "TEXT", "what happened so far, to read later", default=""),
+    AGENT,
+    DRY_RUN,
+)
 
 
 def _checkpoint(asked: Asked) -> int:
@@ -30,9 +29,7 @@ def _checkpoint(asked: Asked) -> int:
         raise Misuse("A checkpoint needs a name.", hint="takeback checkpoint before-migrate")
     state = _state(options.state) if options.state else None
     if options.dry_run:
-        asked.screen.give({"dry_run": True, "label": options.label})
-        asked.screen.say(f"Would name this point '{clean(options.label)}'.")
-        return 0
+        return asked.would({"label": options.label}, f"Would name this point '{clean(options.label)}'.")
     with opened(asked) as tb:
         with session(asked, tb) as run:
             same = _of_the_same_name(tb, run.id, options.label)
@@ -91,4 +88,4 @@ def _state(name: str) -> Any:
         ) from error
 
 
-COMMAND = Command(_checkpoint_arguments, _checkpoint)
+COMMAND = Command(_checkpoint, _ARGUMENTS)

@@ -1,18 +1,11 @@
 """`checkpoints`: list the named points."""
 
-from argparse import ArgumentParser
-
 from takeback.api import now
 from takeback.audit.views import checkpoint_json
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, Does, option
 from takeback.frontends.cli.output.screen import ago, clean
 from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
 from takeback.model.ids import short
-
-
-def _checkpoints_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--run", metavar="R", help="only of this run")
-    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
 
 def _checkpoints(asked: Asked) -> int:
@@ -38,4 +31,5 @@ def _checkpoints(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_checkpoints_arguments, _checkpoints, does=Does.LOOKS)
+_ARGUMENTS = (option("--run", "R", "only of this run"), ALL_PROJECTS)
+COMMAND = Command(_checkpoints, _ARGUMENTS, does=Does.LOOKS)

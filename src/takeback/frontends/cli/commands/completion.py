@@ -1,12 +1,12 @@
 """`completion` prints a script for a shell; the script asks the hidden `_complete` what could come next."""
 
-from argparse import REMAINDER, ArgumentParser
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from itertools import pairwise
 
 import takeback.api
 from takeback.errors import TakebackError
-from takeback.frontends.cli.command import COLOURS, Asked, Command, Does, command_named, parser_of
+from takeback.frontends.cli.command import COLOURS, Asked, Command, Does, command_named, parser_of, positional
 from takeback.frontends.cli.command import COMMANDS as ALL
 from takeback.frontends.cli.output.screen import clean, put
 from takeback.model.ids import short
@@ -76,18 +76,9 @@ _OPTION_VALUES = {"--run": "runs", "--to": "checkpoints", "--needs": "effects"}
 _COMMANDS_OF_OTHERS = ("run", "explain")  # what follows `--` is a command line of its own
 
 
-def _completion_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=sorted(_SCRIPTS))
-
-
 def _completion(asked: Asked) -> int:
     put(_SCRIPTS[asked.options.shell], end="")
     return 0
-
-
-def _complete_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("place", type=int)
-    parser.add_argument("words", nargs=REMAINDER)
 
 
 def _complete(asked: Asked) -> int:
@@ -182,5 +173,7 @@ def _of_kind(kind: str, store: str) -> Iterator[tuple[str, str]]:
                 yield short(effect.id), f"{effect.state.value}: {clean(effect.change.summary)}"
 
 
-COMMAND = Command(_completion_arguments, _completion, does=Does.LOOKS)
-COMPLETE = Command(_complete_arguments, _complete, does=Does.LOOKS)
+_SHELL = positional("shell", "SHELL", "bash, fish or zsh", choices=sorted(_SCRIPTS))
+_LINE = (positional("place", "N", "", type=int), positional("words", "WORD", "", nargs="..."))
+COMMAND = Command(_completion, (_SHELL,), does=Does.LOOKS)
+COMPLETE = Command(_complete, _LINE, does=Does.LOOKS)

@@ -1,14 +1,7 @@
 """`deny`: say no to what was proposed."""
 
-from argparse import ArgumentParser
-
-from takeback.frontends.cli.command import Asked, Command
-from takeback.frontends.cli.commands.approve import decided, deciding_arguments, who_decides
-
-
-def _deny_arguments(parser: ArgumentParser) -> None:
-    deciding_arguments(parser)
-    parser.add_argument("--why", default="", metavar="WORDS", help="the reason; its run sees it")
+from takeback.frontends.cli.command import Asked, Command, option
+from takeback.frontends.cli.commands.approve import DECIDING, decided, who_decides
 
 
 def _deny(asked: Asked) -> int:
@@ -20,4 +13,5 @@ def _deny(asked: Asked) -> int:
     )
 
 
-COMMAND = Command(_deny_arguments, _deny)
+_WHY = option("--why", "WORDS", "the reason; its run sees it", default="")
+COMMAND = Command(_deny, (*DECIDING, _WHY))

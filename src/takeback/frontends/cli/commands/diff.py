@@ -1,10 +1,9 @@
 """`diff`: what an effect changed, before to after."""
 
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.diff import DiffPart
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, positional
 from takeback.frontends.cli.commands.show import run_named
 from takeback.frontends.cli.output.differences import parts_of, say_parts
 from takeback.frontends.cli.session.store import existing, give
@@ -15,15 +14,12 @@ if TYPE_CHECKING:
     from takeback.model.run import RunInfo
 
 
-def _diff_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "id",
-        nargs="?",
-        default="@",
-        metavar="ID",
-        help="an effect, or a run by id or name; none: the newest effect",
-    )
-    parser.add_argument("path", nargs="?", metavar="PATH", help="only this path, or this table of a database")
+_ARGUMENTS = (
+    positional(
+        "id", "ID", "an effect, or a run by id or name; none: the newest effect", nargs="?", default="@"
+    ),
+    positional("path", "PATH", "only this path, or this table of a database", nargs="?"),
+)
 
 
 def _diff(asked: Asked) -> int:
@@ -83,4 +79,4 @@ def _diff_rows(asked: Asked, tb: "Takeback", effect: Effect) -> int:
     return 0
 
 
-COMMAND = Command(_diff_arguments, _diff, does=Does.LOOKS, long=True)
+COMMAND = Command(_diff, _ARGUMENTS, does=Does.LOOKS, long=True)

@@ -4,7 +4,6 @@ import errno
 import os
 import stat
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -305,10 +304,6 @@ def trouble(error: TakebackError) -> Finding:
 _STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    del parser  # nothing but the options that every command has
-
-
 def _doctor(asked: Asked) -> int:
     screen = asked.screen
     findings = [*examine(store_path(asked), here()), *_inside(asked)]
@@ -347,4 +342,4 @@ def _inside(asked: Asked) -> list[Finding]:
         return [trouble(error)]
 
 
-COMMAND = Command(_arguments, _doctor, does=Does.LOOKS)
+COMMAND = Command(_doctor, does=Does.LOOKS)

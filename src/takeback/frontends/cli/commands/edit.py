@@ -2,40 +2,25 @@
 
 import json
 import os
-from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    CHANGING,
     checks_of,
     one_change,
     refuse_open_files,
-    wishes,
 )
 
-if TYPE_CHECKING:
-    from takeback.api import Takeback
-    from takeback.model.change import Change
-
-
-def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("path", metavar="FILE")
-    parser.add_argument(
-        "--set", metavar="/KEY=JSON", action="append", default=[], dest="sets",
-        help="""such as /tls/on=true, /ports/0=8080, /name='"x"'""",
-    )  # fmt: skip
-    parser.add_argument(
-        "--delete", metavar="/KEY", action="append", default=[], help="such as /legacy/option"
-    )
-    parser.add_argument(
-        "--format", metavar="F", default="", help="json, yaml or toml (else by the name of the file)"
-    )
-    parser.add_argument(
-        "--check", metavar="CMD", action="append", default=[], help="must succeed first, as in `write`"
-    )
-    changing_arguments(parser)
+_ARGUMENTS = (
+    positional("path", "FILE", "a file in one of these formats"),
+    repeated("--set", "/KEY=JSON", """such as /tls/on=true, /ports/0=8080, /name='"x"'""", dest="sets"),
+    repeated("--delete", "/KEY", "such as /legacy/option"),
+    option("--format", "F", "json, yaml or toml (else by the name of the file)", default=""),
+    repeated("--check", "CMD", "must succeed first, as in `write`"),
+    *CHANGING,
+)
 
 
 def _edit(asked: Asked) -> int:
@@ -49,15 +34,9 @@ def _edit(asked: Asked) -> int:
         options.path, sets, options.delete, options.format
     )  # refuses odd keys before anything is settled
 
-    def planned(tb: "Takeback") -> "Change":
-        return edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs)
-
     return one_change(
         asked,
-        planned,
-        lambda tb, run: run.edit_config(
-            options.path, sets, options.delete, format=options.format, checks=checks, **wishes(asked, tb)
-        ),
+        lambda tb: edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs),
         checks,
         lambda: _edited(asked, sets),
         _nothing(options.path, bool(sets), options.delete),
@@ -108,4 +87,4 @@ def _assignment(text: str) -> tuple[str, Any]:
         ) from None
 
 
-COMMAND = Command(_arguments, _edit)
+COMMAND = Command(_edit, _ARGUMENTS)

@@ -1,12 +1,11 @@
 """`explain`: the verdict before anything runs."""
 
 import os
-from argparse import REMAINDER, ArgumentParser
 from typing import Any, NamedTuple
 
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, flag, positional, repeated
 from takeback.frontends.cli.commands.run import command_in, refuse_stray_root
-from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.output.screen import clean, say_first
 from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory
 from takeback.model.effect import COMMAND as OF_A_COMMAND
 from takeback.model.effect import PERSON, Effect, State
@@ -76,7 +75,7 @@ def in_words(effect: Effect) -> str:
 def explained_json(explained: Explained) -> dict[str, Any]:
     return {
         "engine": explained.engine,
-        "why": explained.why,
+        "reason": explained.why,
         "coverage": explained.coverage,
         "read_only": [{"path": path, "reason": reason} for path, reason in explained.read_only],
         "beyond": list(explained.beyond),
@@ -87,15 +86,13 @@ def explained_json(explained: Explained) -> dict[str, Any]:
 _LISTED = 8
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    parser.usage = "takeback explain [options] -- COMMAND [ARGUMENT…]"
-    parser.add_argument("--in-place", action="store_true", help="as `run --in-place` would do it")
-    parser.add_argument(
-        "--root", metavar="DIR", action="append", default=[], help="what would be watched in place"
-    )
-    parser.add_argument("--force", action="store_true", help="as `run --in-place --force` would do it")
-    parser.add_argument("--no-network", action="store_true", help="as `run --no-network` would do it")
-    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
+_ARGUMENTS = (
+    flag("--in-place", "as `run --in-place` would do it"),
+    repeated("--root", "DIR", "what would be watched in place"),
+    flag("--any-root", "as `run --in-place --any-root` would do it"),
+    flag("--no-network", "as `run --no-network` would do it"),
+    positional("command", "COMMAND", "the command, after --", nargs="..."),
+)
 
 
 def _explain(asked: Asked) -> int:
@@ -111,10 +108,8 @@ def _explain(asked: Asked) -> int:
         why = f" ({clean(explained.why)})" if explained.why else ""
         screen.say(f"It would run in place{why}: what it changes is seen at once, and recorded when it ends.")
     screen.say(clean(explained.coverage))
-    for path, reason in explained.read_only[:_LISTED]:
-        screen.say(f"  {clean(path)}: {clean(reason)}")
-    if len(explained.read_only) > _LISTED:
-        screen.say(f"  and {len(explained.read_only) - _LISTED} more")
+    read_only = [f"{clean(path)}: {clean(reason)}" for path, reason in explained.read_only]
+    say_first(screen.say, read_only, _LISTED, "  ")
     if explained.beyond:
         screen.say("Judging by its name, it may change things that cannot be taken back:")
         for one in explained.beyond:
@@ -139,7 +134,7 @@ def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
         from takeback.adapters.watch.roots import refuse_dangerous, roots_of
 
         roots = roots_of(options.root or (cwd,))
-        refuse_dangerous(roots, os.fsencode(os.path.realpath(own_directory(asked))), options.force)
+        refuse_dangerous(roots, os.fsencode(os.path.realpath(own_directory(asked))), options.any_root)
         coverage = of_roots(tuple(display(root.resource) for root in roots), apart=os.geteuid() == 0)
         return Explained("in place", "" if options.in_place else able.why, coverage, (), beyond(argv), others)
     coverage = of_sandbox(able, not options.no_network)
@@ -148,4 +143,5 @@ def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
     return Explained("sandbox", "", coverage, (*here, *able.not_covered), beyond(argv), others)
 
 
-COMMAND = Command(_arguments, _explain, does=Does.LOOKS)
+_USAGE = "takeback explain [options] -- COMMAND [ARGUMENT…]"
+COMMAND = Command(_explain, _ARGUMENTS, _USAGE, does=Does.LOOKS)

@@ -1,8 +1,6 @@
 """`forget`: give up the power to undo."""
 
-from argparse import ArgumentParser
-
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, flag, positional
 from takeback.frontends.cli.output.screen import clean, counted
 from takeback.frontends.cli.session.store import (
     existing,
@@ -13,15 +11,10 @@ from takeback.frontends.cli.session.store import (
 )
 from takeback.model.ids import short
 
-
-def _forget_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "ids",
-        nargs="*",
-        metavar="ID",
-        help="these effects; none: by policy, what was accepted long enough ago",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only explain each decision")
+_ARGUMENTS = (
+    positional("ids", "ID", "these effects; none: by policy, what was accepted long enough ago", nargs="*"),
+    flag("--dry-run", "only explain each decision"),
+)
 
 
 def _forget(asked: Asked) -> int:
@@ -41,10 +34,10 @@ def _forget(asked: Asked) -> int:
                 "forgotten": 0 if options.dry_run else len(going),
                 "decisions": [
                     {
-                        "id": one.effect.id,
+                        "effect": one.effect.id,
                         "summary": one.effect.change.summary,
                         "forget": one.forget,
-                        "why": one.why,
+                        "reason": one.why,
                     }
                     for one in decisions
                 ],
@@ -65,4 +58,4 @@ def _staying(count: int) -> str:
     return f"{counted(count, 'effect')} {'stays' if count == 1 else 'stay'}"
 
 
-COMMAND = Command(_forget_arguments, _forget)
+COMMAND = Command(_forget, _ARGUMENTS)

@@ -1,10 +1,8 @@
 """`log`: list effects, newest first."""
 
-from argparse import ArgumentParser, ArgumentTypeError
-
 from takeback.api import Takeback, now
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command, Does, filled
+from takeback.frontends.cli.command import NUMBER, Asked, Command, Does, filled, flag, option, positional
 from takeback.frontends.cli.output.log_table import (
     FIELDS,
     TableContext,
@@ -15,7 +13,7 @@ from takeback.frontends.cli.output.log_table import (
     stat_lines,
     width_of,
 )
-from takeback.frontends.cli.output.screen import Screen, clean, counted, here, warn
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, warn
 from takeback.frontends.cli.session.project import effects_listed, hint_elsewhere
 from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
@@ -24,47 +22,21 @@ from takeback.model.ids import short
 _MOST_DEAD = 3
 
 
-def _log_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "path_only",
-        nargs="?",
-        metavar="PATH",
-        type=filled,
-        help="only what touches this path, in any project",
-    )
-    parser.add_argument(
-        "-n", type=number_of, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
-    )
-    parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
-    parser.add_argument(
-        "--path",
-        metavar="P",
-        type=filled,
-        help="the same as PATH: it, something in it, or a directory around it",
-    )
-    parser.add_argument("--agent", metavar="A", default="", help="of this agent")
-    parser.add_argument(
-        "--since", metavar="TIME", type=filled, help="since then: 10m, 2h, 3d, 09:30, 2026-11-18"
-    )
-    parser.add_argument(
-        "--held", action="store_true", help="what is held, and what was dropped and can be applied"
-    )
-    parser.add_argument("--aborted", action="store_true", help="also what was aborted and never happened")
-    parser.add_argument("--all", action="store_true", help="of all projects, and what was aborted")
-    parser.add_argument("-p", "--patch", action="store_true", help="with what each of them changed")
-    parser.add_argument("--stat", action="store_true", help="with the paths that each of them changed")
-    parser.add_argument(
-        "--format",
-        metavar="F",
-        default="",
-        help="a line for each: json, or a text with " + " ".join(f"{{{field}}}" for field in FIELDS),
-    )
-
-
-def number_of(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise ArgumentTypeError(f"{text!r} is not a number from 0")
-    return int(text.lstrip("0")[:9] or "0")  # more than there can ever be
+_FIELDS = " ".join(f"{{{field}}}" for field in FIELDS)
+_ARGUMENTS = (
+    positional("path_only", "PATH", "only what touches this path, in any project", nargs="?", type=filled),
+    NUMBER,
+    option("--run", "R", "of this run: its name, id, or the beginning of its id"),
+    option("--path", "P", "the same as PATH: it, something in it, or a directory around it", type=filled),
+    option("--agent", "A", "of this agent", default=""),
+    option("--since", "TIME", "since then: 10m, 2h, 3d, 09:30, 2026-11-18", type=filled),
+    flag("--held", "what is held, and what was dropped and can be applied"),
+    flag("--aborted", "also what was aborted and never happened"),
+    flag("--all", "of all projects, and what was aborted"),
+    flag("-p, --patch", "with what each of them changed"),
+    flag("--stat", "with the paths that each of them changed"),
+    option("--format", "F", f"a line for each: json, or a text with {_FIELDS}", default=""),
+)
 
 
 def _log(asked: Asked) -> int:
@@ -99,10 +71,9 @@ def tell_dead(screen: Screen, tb: Takeback) -> None:
     from takeback.audit.runs import dead_runs
 
     if dead := dead_runs(tb.store, now()):
-        names = ", ".join(f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead[:_MOST_DEAD])
-        more = f" and {len(dead) - _MOST_DEAD:,} more" if len(dead) > _MOST_DEAD else ""
+        names = listed([f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead], _MOST_DEAD)
         died = f"{counted(len(dead), 'run')} died and {'is' if len(dead) == 1 else 'are'} not settled"
-        screen.say(screen.paint(f"{died}: {names}{more}; `takeback status` shows what is left.", "yellow"))
+        screen.say(screen.paint(f"{died}: {names}; `takeback status` shows what is left.", "yellow"))
 
 
 def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
@@ -174,4 +145,4 @@ def _filtered(asked: Asked) -> bool:
     return bool(options.run or options.path or options.path_only or options.agent or options.held)
 
 
-COMMAND = Command(_log_arguments, _log, does=Does.LOOKS, long=True)
+COMMAND = Command(_log, _ARGUMENTS, does=Does.LOOKS, long=True)

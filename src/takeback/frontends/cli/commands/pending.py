@@ -1,6 +1,5 @@
 """`pending`: what waits for an approval."""
 
-from argparse import ArgumentParser
 from typing import Any
 
 from takeback.api.store import now
@@ -10,10 +9,6 @@ from takeback.frontends.cli.output.screen import Screen, clean, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-
-
-def _pending_arguments(parser: ArgumentParser) -> None:
-    del parser  # nothing but the options that every command has
 
 
 def _pending(asked: Asked) -> int:
@@ -51,4 +46,4 @@ def say_proposal(screen: Screen, effect: Effect) -> None:
     screen.say(f"          way back: {screen.paint(clean(effect.plan), 'red')}")
 
 
-COMMAND = Command(_pending_arguments, _pending, does=Does.LOOKS)
+COMMAND = Command(_pending, does=Does.LOOKS)

@@ -1,7 +1,6 @@
 """`recover`: what a crash left is settled, and what is not at rest after that is told."""
 
 import time
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +8,9 @@ import takeback.api
 from takeback.adapters.protocol import traits_of
 from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import Screen, clean, counted, here, near_text, took
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, near_text, took
 from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, show_work, store_path
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -19,12 +18,7 @@ from takeback.model.ids import short
 if TYPE_CHECKING:
     from takeback.audit.runs import DeadRun, Unsettled
 
-_MOST = 5
 _AT_REST = "Nothing to recover: every effect is settled."
-
-
-def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only list what would be settled")
 
 
 def _recover(asked: Asked) -> int:
@@ -65,7 +59,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     told: dict[str, Any] = {
         "settled": [settled_json(one) for one in settled if one not in left],
         "unsettled": [
-            *({"effect": one.effect, "summary": one.summary, "what": stands(one)} for one in left),
+            *({"effect": one.effect, "summary": one.summary, "detail": stands(one)} for one in left),
             *map(_unsettled_json, alone),
         ],
         "ended": [one.info.id for one in ended],
@@ -119,8 +113,7 @@ def _count(effects: Sequence[Effect]) -> str:
 
 
 def _names(effects: Sequence[Effect]) -> str:
-    more = f" and {len(effects) - _MOST} more" if len(effects) > _MOST else ""
-    return ", ".join(short(one.id) for one in effects[:_MOST]) + more
+    return listed([short(one.id) for one in effects])
 
 
 def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
@@ -148,7 +141,7 @@ def _run(screen: Screen, one: "DeadRun") -> str:
 
 
 def _unsettled_json(one: "Unsettled") -> dict[str, str]:
-    return {"effect": one.effect.id, "summary": one.effect.change.summary, "what": one.what}
+    return {"effect": one.effect.id, "summary": one.effect.change.summary, "detail": one.what}
 
 
 def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
@@ -157,4 +150,5 @@ def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
         screen.say(f"{id}  {near_text(clean(one.effect.change.summary), here())}: {one.what}")
 
 
-COMMAND = Command(_arguments, _recover, does=Does.SETTLES)
+_DRY_RUN = flag("--dry-run", "only list what would be settled")
+COMMAND = Command(_recover, (_DRY_RUN,), does=Does.SETTLES)

@@ -1,13 +1,12 @@
 """`redo`: bring back what was undone."""
 
-from argparse import ArgumentParser
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import InDoubt, Refused, StoreBusy, Stuck
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import AGENT, ALL_PROJECTS, DRY_RUN, YES, Asked, Command, positional
 from takeback.frontends.cli.commands.undo import (
-    conflict_arguments,
+    CONFLICTS,
     finished_just_now,
     on_conflict_of,
     taken_back,
@@ -34,15 +33,14 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
 
 
-def _redo_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "id", nargs="?", metavar="ID", help="what was undone, or the undo; none: what was undone last"
-    )
-    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
-    conflict_arguments(parser)
+_ARGUMENTS = (
+    positional("id", "ID", "what was undone, or the undo; none: what was undone last", nargs="?"),
+    ALL_PROJECTS,
+    YES,
+    DRY_RUN,
+    AGENT,
+    *CONFLICTS,
+)
 
 
 def _redo(asked: Asked) -> int:
@@ -76,4 +74,4 @@ def _refuse_redo_elsewhere(asked: Asked, tb: "Takeback") -> None:
     refuse_other_projects(asked, tb, undos, "redo")
 
 
-COMMAND = Command(_redo_arguments, _redo)
+COMMAND = Command(_redo, _ARGUMENTS)

@@ -1,26 +1,20 @@
 """`resume`: make a run of a workflow due again."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import DRY_RUN, Asked, Command, option, positional
 from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.ids import short
 from takeback.model.run import OnDeath
 
-
-def _resume_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", help="a run of a workflow: its name, id, or the beginning of its id"
-    )
-    parser.add_argument(
-        "--from-checkpoint",
-        metavar="C",
-        help="undo later effects than this checkpoint, and continue from there",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+_ARGUMENTS = (
+    positional("run", "RUN", "a run of a workflow: its name, id, or the beginning of its id"),
+    option("--from-checkpoint", "C", "undo later effects than this checkpoint, and continue from there"),
+    DRY_RUN,
+)
 
 
 def _known(tb: Any, options: Namespace) -> None:
@@ -44,9 +38,7 @@ def _resume(asked: Asked) -> int:
                 hint="Start its program again; `takeback undo --to CHECKPOINT` only takes back.",
             )
         if options.dry_run:
-            give(asked, tb, {"dry_run": True, **run_info_json(info)})
-            asked.screen.say(f"Would make run {short(info.id)} due again.")
-            return 0
+            return asked.would(run_info_json(info), f"Would make run {short(info.id)} due again.")
         tb.resume(info, from_checkpoint=options.from_checkpoint)
         give(asked, tb, run_info_json(tb.find_run(info.id)))
         where = f" from checkpoint '{clean(options.from_checkpoint)}'" if options.from_checkpoint else ""
@@ -55,4 +47,4 @@ def _resume(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_resume_arguments, _resume)
+COMMAND = Command(_resume, _ARGUMENTS)

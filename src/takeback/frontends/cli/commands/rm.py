@@ -2,16 +2,16 @@
 
 import os
 import time
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, TakebackError
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, flag, positional
 from takeback.frontends.cli.output.errors import aimed, as_field, exit_code, told_trouble, worst_first
 from takeback.frontends.cli.output.screen import error_json, took
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    ALLOW_INEXACT,
+    CHANGING,
     followable,
     say_effect,
     tell_plan,
@@ -24,20 +24,18 @@ if TYPE_CHECKING:
     from takeback.model.effect import Effect
 
 
-def _rm_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="a file, a link, or a directory with all that is in it"
-    )
-    parser.add_argument(
-        "-r", "-R", "--recursive", action="store_true", help="accepted; directories go whole anyway"
-    )
-    parser.add_argument("-f", "--force", action="store_true", help="what is not there is no error")
-    changing_arguments(parser, inexact=True)
+_ARGUMENTS = (
+    positional("paths", "PATH", "a file, a link, or a directory with all that is in it", nargs="+"),
+    flag("-r, -R, --recursive", "accepted; directories go whole anyway"),
+    flag("-f, --ignore-missing", "what is not there is no error"),
+    *CHANGING,
+    ALLOW_INEXACT,
+)
 
 
 def _rm(asked: Asked) -> int:
     options = asked.options
-    paths = [path for path in options.paths if not options.force or os.path.lexists(path)]
+    paths = [path for path in options.paths if not options.ignore_missing or os.path.lexists(path)]
     for path in paths:
         if os.path.basename(path.rstrip("/")) in (".", ".."):
             raise Misuse(
@@ -86,4 +84,4 @@ def _tell_removed(asked: Asked, tb: "Takeback", effects: "list[Effect]", errors:
     return exit_code(bool(effects), errors)
 
 
-COMMAND = Command(_rm_arguments, _rm)
+COMMAND = Command(_rm, _ARGUMENTS)

@@ -4,25 +4,37 @@ import errno
 import os
 import re
 import sys
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import OURS, Asked, Command
+from takeback.frontends.cli.command import (
+    AGENT,
+    NO_NETWORK,
+    OURS,
+    TIMEOUT,
+    Asked,
+    Command,
+    flag,
+    option,
+    positional,
+    repeated,
+)
 from takeback.frontends.cli.output.differences import (
     hint_at_shell,
     outcome_json,
     say_changes,
+    say_made,
     seconds,
-    sizes,
     until,
 )
 from takeback.frontends.cli.output.screen import (
     answered,
     clean,
-    counted,
     here,
+    listed,
+    say_first,
     warn,
 )
 from takeback.frontends.cli.output.screen import shown as shown_path
@@ -30,7 +42,6 @@ from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_comma
 from takeback.frontends.cli.session.store import agent_of, opened, own_directory, rehearsal
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
-from takeback.model.remedy import surprises
 from takeback.runs.commands.outcome import CommandOutcome, in_numbers, left_behind, why_final
 from takeback.runs.commands.request import (
     ON_FAILURE,
@@ -59,53 +70,38 @@ _ANSWERS = {
 }  # fmt: skip
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    parser.usage = "takeback run [options] -- COMMAND [ARGUMENT…]"
-    parser.add_argument("--name", metavar="N", help="what to call the run (else the command line)")
-    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument(
-        "--hold", action="store_true", help="leave what it changed waiting, for `apply` or `discard`"
-    )
-    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to apply it")
-    parser.add_argument(
-        "--on-failure",
-        type=_on_failure,
-        choices=ON_FAILURE,
-        default="undo",
-        help="what becomes of its changes when it fails (undo)",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="run it, say what it would change, change nothing"
-    )
-    parser.add_argument("--no-network", action="store_true", help="without network")
-    parser.add_argument("--timeout", metavar="S", help="end it after this many seconds")
-    parser.add_argument(
-        "--sql",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
-    )
-    group = parser.add_argument_group("without a sandbox")
-    group.add_argument(
-        "--in-place", action="store_true", help="let it change the files themselves, and watch"
-    )
-    group.add_argument(
-        "--root",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="what to watch (else the current directory)",
-    )
-    group.add_argument(
-        "--force", action="store_true", help="watch what would be refused: home, /, very large trees"
-    )
-    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
-
-
 def _on_failure(said: str) -> str:
     refuse_keep(said)
     return said
+
+
+_IN_PLACE = "without a sandbox"
+_ARGUMENTS = (
+    option("--name", "N", "what to call the run (else the command line)"),
+    AGENT,
+    flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
+    flag("--ask", "show what it changed and ask whether to apply it"),
+    option(
+        "--on-failure",
+        "WHAT",
+        "what becomes of its changes when it fails (undo)",
+        type=_on_failure,
+        choices=ON_FAILURE,
+        default="undo",
+    ),
+    flag("--dry-run", "run it, say what it would change, change nothing"),
+    NO_NETWORK,
+    TIMEOUT,
+    repeated(
+        "--sql",
+        "URL",
+        "a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
+    ),
+    flag("--in-place", "let it change the files themselves, and watch", _IN_PLACE),
+    repeated("--root", "DIR", "what to watch (else the current directory)", _IN_PLACE),
+    flag("--any-root", "watch what would be refused: home, /, very large trees", _IN_PLACE),
+    positional("command", "COMMAND", "the command, after --", nargs="..."),
+)
 
 
 def command_in(words: list[str], verb: str = "run") -> list[str]:
@@ -171,7 +167,7 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
             if ended.outcome.exit_code and not ended.effects:
                 run.close(failed=f"exit code {ended.outcome.exit_code}")
         asked.made.extend(effect.id for effect in ended.effects)
-        if not (asked.screen.json or asked.screen.quiet):
+        if asked.screen.speaks:
             say_effects(tb, ended)
         return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
 
@@ -272,12 +268,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
     elif outcome.held and outcome.effect:
         _say_held(outcome, failed)
     elif outcome.effect:
-        if asked.screen.terminal:
-            say_changes(outcome.changes)
-        warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(outcome.effect.id)}"
-             + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
-        if outcome.effect.remedy and surprises(outcome.effect.remedy):
-            warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
+        say_made(asked, outcome, failed)
     elif outcome.exit_code and asked.options.sql:
         from takeback.frontends.cli.programs.databases import after_failure
 
@@ -360,9 +351,8 @@ def _hint_at_read_only(asked: Asked, outcome: CommandOutcome) -> None:
         if path.startswith("/") and (heard or re.search(rf"{re.escape(path)}(?![\w.-])", named))
     ]
     if places:
-        more = f" and {len(places) - _FEW} more" if len(places) > _FEW else ""
         warn(
-            f'hint: If it said "Read-only file system": {clean(", ".join(places[:_FEW]))}{more} cannot be written in '
+            f'hint: If it said "Read-only file system": {clean(listed(places, _FEW))} cannot be written in '
             "this sandbox (`takeback explain` says why). `takeback run --in-place` can."
         )
 
@@ -377,10 +367,8 @@ def _why(asked: Asked, outcome: CommandOutcome) -> str:
 
 def _say_conflicts(conflicts: tuple[TargetOutcome, ...]) -> None:
     warn("takeback: others changed the same while it ran, so nothing was merged:")
-    for one in conflicts[:_LISTED]:
-        warn(f"  ! {shown_path(one.resource, here())}: {clean(one.detail)}")
-    if len(conflicts) > _LISTED:
-        warn(f"  and {counted(len(conflicts) - _LISTED, 'path')} more")
+    lines = [f"! {shown_path(one.resource, here())}: {clean(one.detail)}" for one in conflicts]
+    say_first(warn, lines, _LISTED, "  ")
 
 
-COMMAND = Command(_arguments, _run)
+COMMAND = Command(_run, _ARGUMENTS, "takeback run [options] -- COMMAND [ARGUMENT…]")

@@ -1,11 +1,10 @@
 """`runs`: list runs, newest first."""
 
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from takeback.api import now
-from takeback.frontends.cli.command import Asked, Command, Does
-from takeback.frontends.cli.commands.log import number_of, tell_dead
+from takeback.frontends.cli.command import ALL_PROJECTS, NUMBER, Asked, Command, Does
+from takeback.frontends.cli.commands.log import tell_dead
 from takeback.frontends.cli.output.log_table import done_in, state_shown
 from takeback.frontends.cli.output.screen import ago, clean
 from takeback.frontends.cli.session.project import runs_listed
@@ -14,13 +13,6 @@ from takeback.model.ids import short
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
-
-
-def _runs_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", type=number_of, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
-    )
-    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
 
 def _runs(asked: Asked) -> int:
@@ -56,4 +48,4 @@ def _how_it_failed(run: "RunNow") -> str:
     return f"  ({clean(run.failed)})" if run.failed else ""
 
 
-COMMAND = Command(_runs_arguments, _runs, does=Does.LOOKS, long=True)
+COMMAND = Command(_runs, (NUMBER, ALL_PROJECTS), does=Does.LOOKS, long=True)

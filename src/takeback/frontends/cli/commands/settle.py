@@ -1,46 +1,43 @@
 """`settle`: a person says what became of a call that is in doubt."""
 
-from argparse import ArgumentParser
 from typing import Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import BY, Asked, Command, flag, option, positional
 from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
-
-def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="a call that is in doubt")
-    said = parser.add_mutually_exclusive_group(required=True)
-    said.add_argument("--happened", action="store_true", help="it did happen")
-    said.add_argument("--did-not", action="store_true", help="it did not, and will not any more")
-    parser.add_argument(
-        "--receipt", metavar="JSON", help="what it returned, or would have; its undo needs that"
-    )
-    parser.add_argument("--by", default="", metavar="NAME", help="who says so")
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be recorded")
+_ARGUMENTS = (
+    positional("id", "ID", "a call that is in doubt"),
+    flag("--happened", "it did happen"),
+    flag("--did-not-happen", "it did not, and will not any more"),
+    option("--receipt", "JSON", "what it returned, or would have; its undo needs that"),
+    BY,
+    flag("--dry-run", "only tell what would be recorded"),
+)
 
 
 def _settle(asked: Asked) -> int:
     from takeback.engine.approval import receipt_from, refuse_unsettleable
 
     options, screen = asked.options, asked.screen
+    if options.happened == options.did_not_happen:
+        raise Misuse("Say what became of it, once.", hint="Either --happened or --did-not-happen.")
     receipt: Any = None
     if options.receipt is not None:
-        if options.did_not:
+        if options.did_not_happen:
             raise Misuse("What did not happen has no receipt.", hint="Leave --receipt away.")
         receipt = receipt_from(options.receipt)
     with existing(asked, lambda tb: tb.effect(options.id)) as tb:
         effect = tb.effect(options.id)
         if options.dry_run:
             refuse_unsettleable(effect)
-            give(asked, tb, {"dry_run": True, **effect_json(effect)})
             word = "done" if options.happened else "one that never happened"
-            screen.say(f"{short(effect.id)} {clean(effect.change.summary)} would be recorded as {word}.")
-            return 0
+            said = f"{short(effect.id)} {clean(effect.change.summary)} would be recorded as {word}."
+            return asked.would(effect_json(effect), said)
         settled = tb.settle(effect, bool(options.happened), receipt=receipt, by=options.by)
         give(asked, tb, effect_json(settled))
         screen.say(
@@ -59,4 +56,4 @@ def _told(effect: Effect, happened: bool) -> str:
     return "recorded as done"
 
 
-COMMAND = Command(_arguments, _settle)
+COMMAND = Command(_settle, _ARGUMENTS)

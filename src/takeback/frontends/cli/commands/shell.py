@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
-from takeback.frontends.cli.command import OURS, Asked, Command
+from takeback.frontends.cli.command import AGENT, NO_NETWORK, OURS, Asked, Command, flag, option
 from takeback.frontends.cli.output.differences import seconds
 from takeback.frontends.cli.output.screen import clean, complain, counted, local_time, printing, put, warn
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
@@ -39,21 +39,17 @@ _WORDS = """\
 exit [N]        leave; what is not committed stays in the box"""
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    parser.usage = "takeback shell [options] [-c LINE]… [< script]"
-    parser.add_argument(
-        "-c", dest="lines", metavar="LINE", action="append", help="run this line; may be given several times"
-    )
-    parser.add_argument("--base", metavar="DIR", default="/", help="a root filesystem to be over (else /)")
-    parser.add_argument("--box", metavar="ID", default="", help="continue with this box")
-    parser.add_argument("--list", action="store_true", help="only list the boxes there are")
-    parser.add_argument("-e", "--stop", action="store_true", help="stop at the first command that fails")
-    parser.add_argument(
-        "--commit", action="store_true", help="commit at the end, unless the last command failed"
-    )
-    parser.add_argument("--no-network", action="store_true", help="without network")
-    parser.add_argument("--timeout", metavar="S", help="end each command after this many seconds")
-    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+_ARGUMENTS = (
+    option("-c", "LINE", "run this line; may be given several times", dest="lines", action="append"),
+    option("--base", "DIR", "a root filesystem to be over (else /)", default="/"),
+    option("--box", "ID", "continue with this box", default=""),
+    flag("--list", "only list the boxes there are"),
+    flag("-e, --stop-on-failure", "stop at the first command that fails"),
+    flag("--commit", "commit at the end, unless the last command failed"),
+    NO_NETWORK,
+    option("--timeout", "S", "end each command after this many seconds"),
+    AGENT,
+)
 
 
 def _shell(asked: Asked) -> int:
@@ -115,7 +111,7 @@ class ShellSession:
                 if sys.stdout:
                     with printing():
                         sys.stdout.flush()  # before what the next command prints itself
-                if self._ends or (options.stop and self._code):
+                if self._ends or (options.stop_on_failure and self._code):
                     break
             if options.commit and not self._code:
                 self._word_commit([])
@@ -247,7 +243,7 @@ class ShellSession:
         put(_WORDS)
 
     def _say(self, text: str) -> None:
-        if not (self._asked.screen.json or self._asked.screen.quiet):
+        if self._asked.screen.speaks:
             warn(f"takeback: {text}", whole=True)  # the directory of the box is not ours
 
     def tell_end(self, code: int) -> None:
@@ -379,4 +375,5 @@ def _list(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_arguments, _shell, only_looks=_only_lists)
+_USAGE = "takeback shell [options] [-c LINE]… [< script]"
+COMMAND = Command(_shell, _ARGUMENTS, _USAGE, only_looks=_only_lists)

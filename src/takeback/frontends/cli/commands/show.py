@@ -1,6 +1,5 @@
 """`show`: everything that is known of one effect, or of a run."""
 
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.api import now
 from takeback.audit.diff import in_words
 from takeback.audit.views import effect_json, record_json
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, positional
 from takeback.frontends.cli.output.attention import call_json, facts_of_call, standing_of
 from takeback.frontends.cli.output.log_table import partly_undone
 from takeback.frontends.cli.output.screen import (
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
 
 
 _MOST_TARGETS = 20
-
-
-def _show_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "id", nargs="?", default="@", metavar="ID", help="an effect or a run; none: the newest effect"
-    )
 
 
 def _show(asked: Asked) -> int:
@@ -187,7 +180,7 @@ def _say_targets(screen: Screen, effect: Effect, place: Here, undone: Sequence[s
         taken = screen.paint(" (undone)", "dim") if target.resource in gone else ""
         screen.say(f"Target   {shown(target.resource, place)}: {clean(before)} → {clean(after)}{taken}")
     if len(effect.targets) > _MOST_TARGETS:
-        screen.say(f"         and {counted(len(effect.targets) - _MOST_TARGETS, 'target')} more")
+        screen.say(f"         and {len(effect.targets) - _MOST_TARGETS:,} more")
 
 
 def _say_tables(screen: Screen, effect: Effect) -> None:
@@ -206,4 +199,5 @@ def _record(record: Record) -> str:
     return f"{record.kind.value}: {clean(str(why))}" if why else record.kind.value
 
 
-COMMAND = Command(_show_arguments, _show, does=Does.LOOKS, long=True)
+_ID = positional("id", "ID", "an effect or a run; none: the newest effect", nargs="?", default="@")
+COMMAND = Command(_show, (_ID,), does=Does.LOOKS, long=True)

@@ -1,19 +1,17 @@
 """`signal`: send a run what it waits for."""
 
-from argparse import ArgumentParser
-
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import DRY_RUN, Asked, Command, positional
 from takeback.frontends.cli.commands.submit import from_json
 from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.ids import short
 
-
-def _signal_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run: its name, id, or the beginning of its id")
-    parser.add_argument("event", metavar="EVENT", help="what it waits for")
-    parser.add_argument("data", metavar="JSON", nargs="?", default="null", help="what comes with it")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+_ARGUMENTS = (
+    positional("run", "RUN", "a run: its name, id, or the beginning of its id"),
+    positional("event", "EVENT", "what it waits for"),
+    positional("data", "JSON", "what comes with it", nargs="?", default="null"),
+    DRY_RUN,
+)
 
 
 def _signal(asked: Asked) -> int:
@@ -22,9 +20,8 @@ def _signal(asked: Asked) -> int:
     with existing(asked, lambda tb: tb.find_run(options.run)) as tb:
         info = tb.find_run(options.run)
         if options.dry_run:
-            give(asked, tb, {"dry_run": True, "run": info.id, "event": options.event})
-            asked.screen.say(f"Would send {clean(options.event)!r} to run {short(info.id)}.")
-            return 0
+            told = {"run": info.id, "event": options.event}
+            return asked.would(told, f"Would send {clean(options.event)!r} to run {short(info.id)}.")
         tb.signal(info, options.event, data)
         give(asked, tb, {"run": info.id, "event": options.event})
         waits = info.awaits == options.event
@@ -33,4 +30,4 @@ def _signal(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_signal_arguments, _signal)
+COMMAND = Command(_signal, _ARGUMENTS)

@@ -1,17 +1,28 @@
 """`sql`: protect a database, see what is covered, run one statement as an effect."""
 
 import sys
-from argparse import ArgumentParser, Namespace
-from contextlib import contextmanager
+from argparse import Namespace
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from takeback.adapters.database import PREPARED
 from takeback.audit.rows import counts_of
 from takeback.errors import Misuse, Refused
-from takeback.frontends.cli.command import Asked, Command, Subcommand
-from takeback.frontends.cli.output.differences import say_rows
-from takeback.frontends.cli.output.screen import answered, clean, counted, warn
+from takeback.frontends.cli.command import (
+    AGENT,
+    RUN,
+    YES,
+    Asked,
+    Command,
+    Subcommand,
+    flag,
+    option,
+    positional,
+)
+from takeback.frontends.cli.output.differences import say_parts, say_rows
+from takeback.frontends.cli.output.screen import clean, counted, listed, say_first, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
-from takeback.frontends.cli.session.store import give, opened, session
+from takeback.frontends.cli.session.store import give, opened, rehearsal, session
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -27,87 +38,65 @@ if TYPE_CHECKING:
 
 
 _MOST_LISTED = 50
-_FEW = 5
 
 
-def _address(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "address",
-        metavar="URL",
-        help="postgresql://…, sqlite:///file.db, mariadb://…, redis://…, or env:NAME",
-    )
-
-
-def _only_address(parser: ArgumentParser) -> None:
-    _address(parser)
-    parser.set_defaults(words=[], dry_run=False)
-
-
-def _tables(parser: ArgumentParser) -> None:
-    _address(parser)
-    parser.add_argument("words", nargs="*", metavar="TABLE", help="only these tables (else all)")
-    parser.add_argument("--dry-run", action="store_true", help="tell what is covered now, and change nothing")
-
-
-def _tables_to_leave(parser: ArgumentParser) -> None:
-    _tables(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _statement(parser: ArgumentParser) -> None:
-    _address(parser)
-    parser.add_argument("words", nargs="*", metavar="STATEMENT", help="the statement, as one word")
-    parser.add_argument("--run", metavar="R", help="the run it belongs to")
-    parser.add_argument("--agent", metavar="A", help="whose change it is (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument(
-        "--most", metavar="N", help="how many rows it may change (else max_rows in settings.json)"
-    )
-    parser.add_argument(
-        "--review", action="store_true", help="show what it changed before it is committed, and ask"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what it would change, and change nothing"
-    )
-
-
-def _protected(parser: ArgumentParser) -> None:
-    _tables(parser)
-    parser.add_argument(
-        "--triggers",
-        choices=("runs", "always"),
-        help="attach triggers while a run works (at first), or always, which costs the application time",
-    )
+_ADDRESS = positional(
+    "address", "URL", "postgresql://…, sqlite:///file.db, mariadb://…, redis://…, or env:NAME"
+)
+_TABLES = (
+    _ADDRESS,
+    positional("words", "TABLE", "only these tables (else all)", nargs="*"),
+    flag("--dry-run", "tell what is covered now, and change nothing"),
+)
 
 
 _PARTS = {
     "doctor": Subcommand(
-        "see what of a database is covered", "takeback sql doctor postgresql:///app", _only_address
+        "see what of a database is covered", "takeback sql doctor postgresql:///app", (_ADDRESS,)
     ),
     "protect": Subcommand(
         "protect a database, so that changes of its rows can be undone",
         "takeback sql protect postgresql:///app",
-        _protected,
+        (
+            *_TABLES,
+            option(
+                "--triggers",
+                "WHEN",
+                "attach triggers while a run works (at first), or always, which costs the application time",
+                choices=("runs", "always"),
+            ),
+        ),
     ),
     "unprotect": Subcommand(
         "remove the protection of a database, and the way back of what was changed there",
         "takeback sql unprotect postgresql:///app orders",
-        _tables_to_leave,
+        (*_TABLES, YES),
     ),
     "exec": Subcommand(
         "run a statement as an effect",
         "takeback sql exec sqlite:///shop.db \"UPDATE users SET role = 'admin' WHERE id = 42\"",
-        _statement,
+        (
+            _ADDRESS,
+            positional("words", "STATEMENT", "the statement, as one word", nargs="*"),
+            RUN,
+            AGENT,
+            option("--max-rows", "N", "how many rows it may change (else max_rows in settings.json)"),
+            flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
+            flag("--ask", "show what it changed and ask whether to apply it"),
+            flag("--dry-run", "make it, say what it would change, and roll it back"),
+        ),
     ),
 }
 
 
 def _only_looks(options: Namespace) -> bool:
-    return options.dry_run or options.action == "doctor"
+    return options.action == "doctor" or options.dry_run
 
 
 def _sql(asked: Asked) -> int:
     action: str = asked.options.action
-    with opened(asked, lambda tb: tb.parts.named(asked.options.address)) as tb:
+    looks = _only_looks(asked.options)
+    with rehearsal(asked) if looks else opened(asked, lambda tb: tb.parts.named(asked.options.address)) as tb:
         if action == "exec":
             return _execute(asked, tb)
         if action == "unprotect":
@@ -156,10 +145,9 @@ def _refuse_unasked(asked: Asked, going: "Sequence[Verdict]") -> None:
         if not confirmed("Remove the protection?"):
             raise Refused("Nothing was changed.", hint="Undo first what must not stay.")
         return
-    names = ", ".join(short(one.effect.id) for one in going[:_FEW])
-    more = f" and {len(going) - _FEW:,} more" if len(going) > _FEW else ""
+    names = listed([short(one.effect.id) for one in going])
     raise Refused(
-        f"This gives up the way back of {counted(len(going), 'effect')}: {names}{more}.",
+        f"This gives up the way back of {counted(len(going), 'effect')}: {names}.",
         hint="Nothing was changed. --dry-run lists them; --yes gives them up.",
         effect=going[0].effect.id,
     )
@@ -169,12 +157,14 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
     if not going:
         return
     say(f"{verb} the way back of {counted(len(going), 'effect')}:")
-    for one in going[:_MOST_LISTED]:
-        state = "" if one.effect.state is State.DONE else f"  ({one.effect.state.value})"
-        id = asked.screen.paint(short(one.effect.id), "cyan")
-        say(f"  {id}  {clean(one.effect.change.summary)}{state}")
-    if len(going) > _MOST_LISTED:
-        say(f"  and {len(going) - _MOST_LISTED:,} more")
+    effects = [one.effect for one in going]
+    ids = [asked.screen.paint(short(one.id), "cyan") for one in effects]
+    states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
+    lines = [
+        f"{id}  {clean(one.change.summary)}{state}"
+        for one, id, state in zip(effects, ids, states, strict=True)
+    ]
+    say_first(say, lines, _MOST_LISTED, "  ")
 
 
 def _protect(adapter: "Databases", database: "Database", options: Namespace) -> "Cover":
@@ -209,7 +199,7 @@ def _say_cover(
 ) -> None:
     screen = asked.screen
     given_up = {} if gone is None else {"given_up": [one.effect.id for one in gone]}
-    unprotected = [{"table": name, "why": why} for name, why in cover.unprotected]
+    unprotected = [{"table": name, "reason": why} for name, why in cover.unprotected]
     give(
         asked,
         tb,
@@ -231,17 +221,14 @@ def _say_cover(
         screen.say("Protected: every key")
         return
     screen.say(f"Protected: {counted(len(cover.protected), 'table')}")
-    for name in cover.protected[:_MOST_LISTED]:
-        screen.say(f"  {clean(name)}")
-    if len(cover.protected) > _MOST_LISTED:
-        screen.say(f"  and {len(cover.protected) - _MOST_LISTED:,} more")
+    say_first(screen.say, [clean(name) for name in cover.protected], _MOST_LISTED, "  ")
     if cover.unprotected:
         screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
     for name, why in cover.unprotected:
         screen.say(f"  {clean(name)}: {clean(why)}")
 
 
-COMMAND = Command(_address, _sql, mixed=True, parts=_PARTS, only_looks=_only_looks)
+COMMAND = Command(_sql, mixed=True, parts=_PARTS, only_looks=_only_looks)
 
 
 def _execute(asked: Asked, tb: "Takeback") -> int:
@@ -253,12 +240,20 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
             "There is no statement.",
             hint='For example `takeback sql exec env:APP_DB "DELETE FROM t WHERE id = 1"`.',
         )
-    reviewed: bool = asked.options.review or asked.options.dry_run
-    most = _most(asked.options.most)
-    with session(asked, tb) as run, run.sql(asked.options.address, most=most, review=reviewed) as database:
+    options = asked.options
+    if options.ask and not (sys.stdin and sys.stdin.isatty()):
+        raise Misuse(
+            "--ask needs a terminal to ask at.",
+            hint="Use --hold, then `takeback apply` or `takeback discard`.",
+        )
+    most = _most(options.max_rows)
+    if options.dry_run:
+        return _tell_tried(asked, tb, most)
+    waits = options.hold or options.ask
+    with session(asked, tb) as run, run.sql(options.address, most=most, review=waits) as database:
         result = database.execute(words[0])
         effect = result.effect
-        if effect and reviewed:
+        if effect and waits:
             effect = _decided(asked, tb, run, effect)
     if effect:
         asked.made.append(effect.id)
@@ -266,11 +261,43 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
     return 0
 
 
+def _tell_tried(asked: Asked, tb: "Takeback", most: int | None) -> int:
+    """What the statement would do: made and rolled back, and nothing of it is recorded."""
+    from takeback.adapters.database import MOST
+    from takeback.audit.rows import ChangedRows, as_parts, row_json
+    from takeback.engine.review import MOST_ROWS, tried
+    from takeback.model.change import Change
+    from takeback.model.database import resource_of, to_json
+    from takeback.runs.sql import STATEMENTS, SqlResult
+
+    (statement,) = asked.options.words
+    named, adapter = _found(tb, asked.options.address)
+    with closing(adapter.connect(named)) as connected:
+        found, effect, rows = connected.read(statement, ()), None, ()
+        if found is None:
+            database, says = connected.database, connected.summary(statement, ())
+            args = {"database": to_json(database), MOST: tb.store.settings.max_rows if most is None else most}
+            change = Change(database.engine, STATEMENTS, resource_of(database), says, args)
+            found, effect, rows = tried(tb.parts, connected, change, statement)
+    shown = ChangedRows(rows[:MOST_ROWS], len(rows) > MOST_ROWS)
+    if effect and not asked.screen.json:
+        say_parts(asked.screen, as_parts(effect, shown))
+    result = SqlResult(found.rows, found.columns, found.rowcount, None)
+    changes = [row_json(row) for row in shown.rows]
+    give(asked, tb, {"dry_run": True, **_answer_json(result, None), "held": False, "changes": changes})
+    _say_answer(asked, result)
+    if effect:
+        asked.screen.say(f"Would run {clean(effect.change.summary)}{_amount(effect)}. It was rolled back.")
+    elif not result.columns:
+        asked.screen.say("Would change nothing.")
+    return 0
+
+
 def _most(given: str | None) -> int | None:
     if given is None:
         return None
     if not (given.isascii() and given.isdigit()):
-        raise Misuse(f"{given!r} is no number of rows.", hint="For example --most 10000000; 0: no limit.")
+        raise Misuse(f"{given!r} is no number of rows.", hint="For example --max-rows 10000000; 0: no limit.")
     return int(given)
 
 
@@ -278,19 +305,18 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
     """None: it was dropped."""
     if not asked.screen.json:
         say_rows(asked.screen, tb, effect)
-    if asked.options.dry_run:
-        run.discard(effect.id)
-        return None
-    if effect.phase.reviewed and effect.phase.reviewed.how == "prepared":
+    lasts = effect.phase.reviewed is not None and effect.phase.reviewed.how == PREPARED
+    if not asked.options.ask and lasts:
         return effect
-    if not (sys.stdin and sys.stdin.isatty()):
+    if not asked.options.ask:
         run.discard(effect.id)
         raise Misuse(
-            "This database cannot hold a transaction for another process now, and there is no terminal to ask at.",
-            hint="Nothing was changed. PostgreSQL can with max_prepared_transactions above 0, as long as not all of "
-            "them are taken by others that wait (`takeback status`).",
+            "This database cannot hold a transaction for another process now.",
+            hint="Nothing was changed. --ask shows the change and asks at the terminal. PostgreSQL can hold it with "
+            "max_prepared_transactions above 0, as long as not all of them are taken by others that wait "
+            "(`takeback status`).",
         )
-    if answered("Apply it? [y/N]", {"y": "y", "yes": "y", "n": "n", "no": "n"}, "n") == "y":
+    if confirmed("Apply it?"):
         run.apply(effect.id)
         return tb.effect(effect.id)
     run.discard(effect.id)
@@ -299,12 +325,11 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
 
 def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | None) -> None:
     screen = asked.screen
-    rows = [[None if value is None else str(value) for value in row] for row in result.rows]
-    told = {"rowcount": result.rowcount, "columns": list(result.columns), "rows": rows}
+    told = _answer_json(result, effect)
     held = effect is not None and effect.state is State.PROPOSED
-    if result.effect and (asked.options.review or asked.options.dry_run):
+    if result.effect and (asked.options.hold or asked.options.ask):
         told |= {"held": held, "changes": _changes(tb, result.effect)}
-    give(asked, tb, {"effect": effect.id if effect else None} | told)
+    give(asked, tb, told)
     _say_answer(asked, result)
     if effect and held:
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, not visible yet")
@@ -315,10 +340,17 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}{_amount(effect)}")
         screen.hint(f"`takeback undo {short(effect.id)}` takes it back")
     elif result.effect:
-        final = "" if asked.options.dry_run else " This drop is final: the database has rolled it back."
-        screen.say(f"It was dropped; nothing was changed.{final}")
+        screen.say(
+            "It was dropped; nothing was changed. This drop is final: the database has rolled it back."
+        )
     elif not result.columns:
         screen.say("Nothing was changed.")
+
+
+def _answer_json(result: "SqlResult", effect: Effect | None) -> dict[str, object]:
+    rows = [[None if value is None else str(value) for value in row] for row in result.rows]
+    told = {"rowcount": result.rowcount, "columns": list(result.columns), "rows": rows}
+    return {"effect": effect.id if effect else None, **told}
 
 
 def _amount(effect: Effect) -> str:

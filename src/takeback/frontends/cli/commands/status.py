@@ -1,7 +1,5 @@
 """`status`: how things stand."""
 
-from argparse import ArgumentParser
-
 from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
@@ -49,10 +47,6 @@ _SETTLING = {
     Ending.APPLIED: "finishes what was being applied, or takes it back; then `takeback apply` can make it again",
     Ending.NOTHING: "ends it: none of its effects is in force",
 }
-
-
-def _arguments(parser: ArgumentParser) -> None:
-    del parser  # nothing but the options that every command has
 
 
 def _status(asked: Asked) -> int:
@@ -276,4 +270,4 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
 
 
-COMMAND = Command(_arguments, _status, does=Does.LOOKS)
+COMMAND = Command(_status, does=Does.LOOKS)

@@ -1,67 +1,47 @@
 """`store`: make a store, copy one to another place, or use one again that was copied."""
 
-from argparse import ArgumentParser
-from typing import Any
-
 import takeback.api
 from takeback.api import Takeback, now
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command, Subcommand
+from takeback.frontends.cli.command import Asked, Command, Subcommand, flag, option, positional
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.screen import clean, counted
 from takeback.frontends.cli.session.store import show_work, store_path
 from takeback.storage.sqlite.store import exists, open_store
 
-
-def _dry(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
-
-
-def _blobs(parser: ArgumentParser) -> None:
-    _dry(parser)
-    parser.add_argument(
-        "--blobs",
-        metavar="URL",
-        default="",
-        help="s3://bucket/prefix: where a store in PostgreSQL keeps its large blobs; said once, the store knows it",
-    )
-
-
-def _copy_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("source", metavar="FROM", help="a store: a directory or postgresql://…")
-    parser.add_argument("target", metavar="TO", help="where there is none yet: a directory or postgresql://…")
-    parser.add_argument("--backup", action="store_true", help="the first store stays in use, not the copy")
-    _blobs(parser)
-
-
-def _reopen_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("place", metavar="STORE", help="a directory or postgresql://…")
-    _dry(parser)
-
-
-def _trust_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="STORE", nargs="?", help="a directory; the usual store if none is given"
-    )
-    _dry(parser)
+_DRY = flag("--dry-run", "only say what it would do")
+_BLOBS = option(
+    "--blobs",
+    "URL",
+    "s3://bucket/prefix: where a store in PostgreSQL keeps its large blobs; said once, the store knows it",
+    default="",
+)
 
 
 _PARTS = {
-    "make": Subcommand("make a store, where --store or TAKEBACK_STORE say", "takeback store make", _blobs),
+    "make": Subcommand(
+        "make a store, where --store or TAKEBACK_STORE say", "takeback store make", (_DRY, _BLOBS)
+    ),
     "copy": Subcommand(
         "copy a store to another place and use the copy from then on",
         "takeback store copy ~/.local/state/takeback postgresql://host/agents",
-        _copy_arguments,
+        (
+            positional("source", "FROM", "a store: a directory or postgresql://…"),
+            positional("target", "TO", "where there is none yet: a directory or postgresql://…"),
+            flag("--backup", "the first store stays in use, not the copy"),
+            _DRY,
+            _BLOBS,
+        ),
     ),
     "reopen": Subcommand(
         "use a store again that was copied",
         "takeback store reopen ~/.local/state/takeback",
-        _reopen_arguments,
+        (positional("place", "STORE", "a directory or postgresql://…"), _DRY),
     ),
     "trust": Subcommand(
         "say that a store is yours: made on another machine, or restored from a backup",
         "takeback store trust",
-        _trust_arguments,
+        (positional("place", "STORE", "a directory; the usual store if none is given", nargs="?"), _DRY),
     ),
 }
 
@@ -75,7 +55,7 @@ def _make(asked: Asked) -> int:
     new = not exists(path)
     if asked.options.dry_run:
         said = f"Would make the store {clean(printable(path))}."
-        return _would(asked, {"store": path, "made": new}, said if new else "There is a store already.")
+        return asked.would({"store": path, "made": new}, said if new else "There is a store already.")
     with takeback.api.open(path, recover=False, blobs=asked.options.blobs) as tb:
         asked.screen.give({"store": tb.store.name, "made": new})
         asked.screen.say(f"{'Made the store' if new else 'There is a store already'}: {clean(tb.store.name)}")
@@ -115,18 +95,11 @@ def _would_copy(asked: Asked, tb: Takeback) -> int:
     tally = tb.store.journal.tally()
     found = {"records": tally["records"], "runs": sum(1 for _ in tb.store.journal.runs())}
     used = source if asked.options.backup else target
-    return _would(
-        asked,
+    return asked.would(
         {"from": source, "to": target, **found},
         f"Would copy {counted(found['records'], 'record')} and {counted(found['runs'], 'run')} of {source} to "
         f"{target}, and use {used} from then on.",
     )
-
-
-def _would(asked: Asked, told: dict[str, Any], said: str) -> int:
-    asked.screen.give({"dry_run": True, **told})
-    asked.screen.say(said)
-    return 0
 
 
 def _reopen(asked: Asked) -> int:
@@ -137,7 +110,7 @@ def _reopen(asked: Asked) -> int:
         words = tb.store.retired
         if asked.options.dry_run:
             said = f"Would use {clean(tb.store.name)} again ({clean(words)})." if words else "It is in use."
-            return _would(asked, {"store": tb.store.name, "was": words}, said)
+            return asked.would({"store": tb.store.name, "was": words}, said)
         tb.store.reopen()
         asked.screen.give({"store": tb.store.name, "was": words})
     shown = clean(printable(place))
@@ -156,8 +129,8 @@ def _trust(asked: Asked) -> int:
         lost = tb.store.lost()
         if asked.options.dry_run:
             said = f"Would trust {clean(tb.store.name)}: modules that it names are imported for undo and recovery."
-            return _would(
-                asked, {"store": tb.store.name, "lost": lost}, " ".join(filter(None, (said, clean(lost))))
+            return asked.would(
+                {"store": tb.store.name, "lost": lost}, " ".join(filter(None, (said, clean(lost))))
             )
         tb.store.trust()
         asked.screen.give({"store": tb.store.name, "lost": lost})
@@ -169,4 +142,4 @@ def _trust(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_blobs, _store, mixed=True, parts=_PARTS)
+COMMAND = Command(_store, mixed=True, parts=_PARTS)

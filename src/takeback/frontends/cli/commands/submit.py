@@ -1,27 +1,24 @@
 """`submit`: a new run of a workflow."""
 
 import json
-from argparse import ArgumentParser
 from typing import Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import AGENT, DRY_RUN, Asked, Command, option, positional
 from takeback.frontends.cli.commands.worker import imported
 from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import agent_of, give, opened
 from takeback.model.ids import short
 from takeback.model.run import UNFINISHED
 
-
-def _submit_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("workflow", metavar="MODULE:FUNCTION", help="a workflow")
-    parser.add_argument(
-        "arguments", metavar="ARG", nargs="*", default=[], help="what it is called with: JSON, or NAME=JSON"
-    )
-    parser.add_argument("--key", metavar="K", help="submitted once: the same key again is the same run")
-    parser.add_argument("--agent", metavar="A", help="who asks for it (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument("--name", metavar="NAME", default="", help="of the run (else that of the function)")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+_ARGUMENTS = (
+    positional("workflow", "MODULE:FUNCTION", "a workflow"),
+    positional("arguments", "ARG", "what it is called with: JSON, or NAME=JSON", nargs="*", default=[]),
+    option("--key", "K", "submitted once: the same key again is the same run"),
+    AGENT,
+    option("--name", "N", "what to call the run (else as the function)", default=""),
+    DRY_RUN,
+)
 
 
 def _submit(asked: Asked) -> int:
@@ -44,9 +41,7 @@ def _submit(asked: Asked) -> int:
         )
     args, kwargs = _given(options.arguments)
     if options.dry_run:
-        asked.screen.give({"dry_run": True, "workflow": found.name})
-        asked.screen.say(f"Would submit {clean(found.name)}.")
-        return 0
+        return asked.would({"workflow": found.name}, f"Would submit {clean(found.name)}.")
     with opened(asked) as tb:
         info = tb.submit(
             found, *args, key=options.key or "", agent=agent_of(asked), name=options.name, **kwargs
@@ -86,4 +81,4 @@ def from_json(text: str) -> Any:
         ) from None
 
 
-COMMAND = Command(_submit_arguments, _submit, mixed=True)
+COMMAND = Command(_submit, _ARGUMENTS, mixed=True)

@@ -1,12 +1,11 @@
 """`sweep`: delete the bytes that nothing needs any more."""
 
 import time
-from argparse import ArgumentParser
 
 from takeback.errors import (
     Misuse,
 )
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, flag, option
 from takeback.frontends.cli.output.screen import seconds_in_words, took
 from takeback.frontends.cli.session.store import (
     give,
@@ -16,20 +15,14 @@ from takeback.frontends.cli.session.store import (
 )
 from takeback.model.settings import MOST_SECONDS, bytes_in_words
 
-
-def _sweep_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--grace",
-        type=int,
-        metavar="S",
-        help="leave what is younger than S seconds (else the setting grace_seconds)",
-    )
-    parser.add_argument(
+_ARGUMENTS = (
+    option("--grace", "S", "leave what is younger than S seconds (else the setting grace_seconds)", type=int),
+    flag(
         "--baselines",
-        action="store_true",
-        help="also drop the copies of directories that were watched; the next watch reads them again",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say how much it would delete at least")
+        "also drop the copies of directories that were watched; the next watch reads them again",
+    ),
+    flag("--dry-run", "only say how much it would delete at least: boxes and watches are not counted"),
+)
 
 
 def _sweep(asked: Asked) -> int:
@@ -39,17 +32,20 @@ def _sweep(asked: Asked) -> int:
             "The grace period cannot be negative or longer than a hundred years.",
             hint="Give a number of seconds from 0.",
         )
+    dry = {"dry_run": True} if asked.options.dry_run else {}
     if nothing_yet(asked):
         screen.say(nothing_recorded(asked))
-        screen.give({"freed": 0, "size": 0})
+        screen.give({**dry, "freed": 0, "size": 0})
         return 0
     started = time.perf_counter()
     with opened(asked) as tb:
         if asked.options.dry_run:
             least = tb.sweep(asked.options.grace, dry_run=True)
-            give(asked, tb, {"dry_run": True, "freed": least, "size": tb.size()})
-            screen.say(
-                f"Would delete {bytes_in_words(least)} at least, and what boxes and watches do not need."
+            asked.would(
+                {"freed": least, "size": tb.size()}, f"Would delete at least {bytes_in_words(least)}."
+            )
+            screen.hint(
+                "What boxes and copies of watched directories do not need is not counted; it goes too."
             )
             return 0
         freed = tb.sweep(asked.options.grace, baselines=asked.options.baselines)
@@ -66,4 +62,4 @@ def _sweep(asked: Asked) -> int:
     return 0
 
 
-COMMAND = Command(_sweep_arguments, _sweep)
+COMMAND = Command(_sweep, _ARGUMENTS)

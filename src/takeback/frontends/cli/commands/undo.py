@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Any
 from takeback.api import now
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, InDoubt, Misuse, Refused, StoreBusy, Stuck, TakebackError
-from takeback.frontends.cli.command import Asked, Command, filled
-from takeback.frontends.cli.output.screen import clean, here, near_text
+from takeback.frontends.cli.command import (
+    AGENT,
+    ALL_PROJECTS,
+    DRY_RUN,
+    YES,
+    Asked,
+    Command,
+    filled,
+    flag,
+    option,
+    positional,
+)
+from takeback.frontends.cli.output.screen import clean, here, listed, near_text
 from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
     earlier,
@@ -123,15 +134,20 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
 _MOST_LISTED = 10
 
 
-def conflict_arguments(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("what someone changed since")
-    options = {
-        "--merge": "take out this edit alone and keep every later change; refused where they overlap",
-        "--skip-conflicts": "leave it and do the rest; with --merge: leave only what does not merge",
-        "--force": "overwrite it; it is captured first, redo brings it back",
-    }
-    for option, what in options.items():
-        group.add_argument(option, action="store_true", help=what)
+_CONFLICTS = "what someone changed since"
+CONFLICTS = (
+    flag(
+        "--merge",
+        "take out this edit alone and keep every later change; refused where they overlap",
+        _CONFLICTS,
+    ),
+    flag(
+        "--skip-conflicts",
+        "leave it and do the rest; with --merge: leave only what does not merge",
+        _CONFLICTS,
+    ),
+    flag("--force", "overwrite it; it is captured first, redo brings it back", _CONFLICTS),
+)
 
 
 def on_conflict_of(options: Namespace) -> str:
@@ -147,36 +163,26 @@ def on_conflict_of(options: Namespace) -> str:
     return OnConflict.SKIP if options.skip_conflicts else OnConflict.REFUSE
 
 
-def _undo_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "ids",
-        nargs="*",
-        metavar="ID",
-        help="effects, or runs by id or name; none: the newest one",
-    )
-    parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
-    parser.add_argument(
-        "--to",
-        metavar="CHECKPOINT",
-        help="everything that happened in this project after this point, by any agent",
-    )
-    parser.add_argument(
+_ARGUMENTS = (
+    positional("ids", "ID", "effects, or runs by id or name; none: the newest one", nargs="*"),
+    option("--run", "R", "everything of this run that was not accepted by name"),
+    option("--to", "CHECKPOINT", "everything that happened in this project after this point, by any agent"),
+    option(
         "--since",
-        metavar="TIME",
+        "TIME",
+        "everything of this project since then: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday's if that is still to come "
+        "today)",
         type=filled,
-        help="everything of this project since then: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday's if that is still to "
-        "come today)",
-    )
-    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--cascade", action="store_true", help="also later effects that stand on these")
-    parser.add_argument("--with-needs", action="store_true", help="also what these were built on")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument(
-        "--", dest="paths", nargs="+", metavar="PATH", help="of one effect only these paths, and all in them"
-    )
-    conflict_arguments(parser)
+    ),
+    ALL_PROJECTS,
+    YES,
+    flag("--cascade", "also later effects that stand on these"),
+    flag("--with-needs", "also what these were built on"),
+    DRY_RUN,
+    AGENT,
+    option("--", "PATH", "of one effect only these paths, and all in them", dest="paths", nargs="+"),
+    *CONFLICTS,
+)
 
 
 def _undo(asked: Asked) -> int:
@@ -228,10 +234,10 @@ def _refuse_unfit_paths(options: Namespace) -> None:
         ("--run", options.run), ("--to", options.to), ("--since", options.since), ("--all", options.all),
         ("--cascade", options.cascade), ("--with-needs", options.with_needs),
     )  # fmt: skip
-    for option, given in chosen:
+    for name, given in chosen:
         if given:
             raise Misuse(
-                f"Paths cannot be combined with {option}.",
+                f"Paths cannot be combined with {name}.",
                 hint="`takeback undo ID -- PATH…` takes back these paths of one effect.",
             )
     if len(options.ids) != 1:
@@ -286,9 +292,8 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
                 hint_elsewhere(asked, tb, "undo", whole)
             return code
         passed.append(newest)
-    names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])
-    more = f" and {len(passed) - _MOST_LISTED:,} more" if len(passed) > _MOST_LISTED else ""
-    already = f": all that is done ({names}{more}) is already as it was before" if passed else ""
+    names = listed([short(one.id) for one in passed], _MOST_LISTED)
+    already = f": all that is done ({names}) is already as it was before" if passed else ""
     where = " in this project" if tb.here() else ""
     hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
     raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)
@@ -385,4 +390,4 @@ def _brings_back_part(tb: "Takeback", redo: Effect) -> bool:
     return redo in standing_again(tb.store.journal, tb.effect(undo.undoes))
 
 
-COMMAND = Command(_undo_arguments, _undo, paths=True)
+COMMAND = Command(_undo, _ARGUMENTS, paths=True)

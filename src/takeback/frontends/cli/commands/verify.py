@@ -1,7 +1,6 @@
 """`verify`: is the store sound?"""
 
 import time
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
@@ -14,7 +13,7 @@ from takeback.errors import (
     ResourceUnreachable,
     TakebackError,
 )
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, counted, took
 from takeback.frontends.cli.session.store import (
@@ -33,10 +32,6 @@ _BACKUP = (
     "Restore the store from a backup (all of {store} together), or move it away to start a new store; your files "
     "stay as they are."
 )
-
-
-def _verify_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--read-data", action="store_true", help="read every blob again (slow, complete)")
 
 
 def _verify(asked: Asked) -> int:
@@ -135,4 +130,5 @@ def _say_reach(asked: Asked, hurt: "DamageReach | None") -> None:
     screen.say(f"{counted(len(hurt.usable), 'run')} can be used as before.")
 
 
-COMMAND = Command(_verify_arguments, _verify, does=Does.LOOKS)
+_READ_DATA = flag("--read-data", "read every blob again (slow, complete)")
+COMMAND = Command(_verify, (_READ_DATA,), does=Does.LOOKS)

@@ -2,31 +2,17 @@
 
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, flag, option, positional
 from takeback.frontends.cli.output.screen import clean, counted, warn
 from takeback.frontends.cli.session.store import give, opened
 from takeback.model.run import OnDeath
 
 if TYPE_CHECKING:
     from takeback.runs.workflows.function import Workflow
-
-
-def _worker_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "modules", metavar="MODULE", nargs="+", help="Python modules with workflows, such as app.flows"
-    )
-    parser.add_argument(
-        "--concurrency", type=_number, default=1, metavar="N", help="runs that are worked on at a time (1)"
-    )
-    parser.add_argument(
-        "--until-idle",
-        action="store_true",
-        help="end when nothing is due; runs that sleep or wait do not count",
-    )
 
 
 def _number(text: str) -> int:
@@ -120,4 +106,9 @@ def _broken(name: str, error: BaseException) -> Misuse:
     )
 
 
-COMMAND = Command(_worker_arguments, _worker, does=Does.SETTLES)
+_ARGUMENTS = (
+    positional("modules", "MODULE", "Python modules with workflows, such as app.flows", nargs="+"),
+    option("--concurrency", "N", "runs that are worked on at a time (1)", type=_number, default=1),
+    flag("--until-idle", "end when nothing is due; runs that sleep or wait do not count"),
+)
+COMMAND = Command(_worker, _ARGUMENTS, does=Does.SETTLES)

@@ -2,15 +2,15 @@
 
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
 from takeback.frontends.cli.output.screen import clean, quoted, warn
 from takeback.frontends.cli.session.change import (
-    changing_arguments,
+    ALLOW_INEXACT,
+    CHANGING,
     checks_of,
     mode_of,
     one_change,
@@ -22,6 +22,8 @@ from takeback.model.content import PIECE, Naming, name_of
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.change import Change
+    from takeback.model.effect import Effect
+    from takeback.runs.run import Run
 
 
 _IN_MEMORY = 8 << 20  # more than this waits in a file without a name
@@ -72,18 +74,20 @@ def digest_of(content: "bytes | Iterable[bytes]") -> tuple[str, int]:
     return naming.digest().hex(), size
 
 
-def _write_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("path", help="the file; what it becomes is read from standard input")
-    parser.add_argument(
-        "--check", metavar="CMD", action="append", default=[],
-        help="must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
-    )  # fmt: skip
-    parser.add_argument("--mode", metavar="M", help="octal, such as 644 (else: as it was, or by the umask)")
-    changing_arguments(parser, inexact=True)
+_ARGUMENTS = (
+    positional("path", "PATH", "the file; what it becomes is read from standard input"),
+    repeated(
+        "--check",
+        "CMD",
+        "must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
+    ),
+    option("--mode", "M", "octal, such as 644 (else: as it was, or by the umask)"),
+    *CHANGING,
+    ALLOW_INEXACT,
+)
 
 
 def _write(asked: Asked) -> int:
-
     options = asked.options
     if options.path.endswith("/"):
         raise Misuse(
@@ -100,26 +104,17 @@ def _write(asked: Asked) -> int:
     checks = checks_of(asked)
     content = read_input()
 
-    def planned(tb: "Takeback") -> "Change":
-        from takeback.adapters.file.changes import write_change
+    from takeback.adapters.file.changes import write_change
 
+    def planned(tb: "Takeback") -> "Change":
         digest, size = digest_of(content)
         return write_change(options.path, digest, size, mode, allow_inexact=options.allow_inexact)
 
-    return one_change(
-        asked,
-        planned,
-        lambda tb, run: run.write(
-            options.path,
-            content,
-            mode=mode,
-            checks=checks,
-            allow_inexact=options.allow_inexact,
-            **wishes(asked, tb),
-        ),
-        checks,
-        lambda: content,
-    )
+    def do(tb: "Takeback", run: "Run") -> "Effect | None":
+        more: dict[str, Any] = {"allow_inexact": options.allow_inexact, **wishes(asked, tb)}
+        return run.write(options.path, content, mode=mode, checks=checks, **more)
+
+    return one_change(asked, planned, checks, lambda: content, do=do)
 
 
-COMMAND = Command(_write_arguments, _write)
+COMMAND = Command(_write, _ARGUMENTS)

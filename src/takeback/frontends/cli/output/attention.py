@@ -40,7 +40,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
     if status.in_doubt:
         screen.hint(
             "`takeback recover` asks the world again, of a workflow its next worker does. `takeback show ID` has what "
-            "is known; once you know what happened, say so: `takeback settle ID --happened` or `--did-not`."
+            "is known; once you know what happened, say so: `takeback settle ID --happened` or `--did-not-happen`."
         )
 
 
@@ -97,7 +97,7 @@ def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
         facts.append(
             ("To do", f"look for it under its key, then `takeback settle {short(effect.id)} --happened`")
         )
-        facts.append(("", "(with --receipt JSON, which its undo needs) or `--did-not`"))
+        facts.append(("", "(with --receipt JSON, which its undo needs) or `--did-not-happen`"))
     return facts
 
 
@@ -174,7 +174,7 @@ def tell_attention(screen: Screen, info: RunInfo) -> None:
         effect = info.awaits.partition(":")[2]
         screen.hint(
             f"`takeback show {short(effect)}` tells what is known of the effect. Put it right and `takeback recover`, "
-            f"or of a call say what became of it: `takeback settle {short(effect)} --happened` or `--did-not`."
+            f"or of a call say what became of it: `takeback settle {short(effect)} --happened` or `--did-not-happen`."
         )
     else:
         screen.hint(

@@ -11,6 +11,7 @@ from takeback.audit.diff import DiffPart, difference
 from takeback.audit.diff import quoted as quoted_name
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import (
     Here,
     Screen,
@@ -26,9 +27,11 @@ from takeback.frontends.cli.output.screen import (
     warn,
 )
 from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.remedy import surprises
 from takeback.model.resource import path_of
 from takeback.model.settings import bytes_in_words
-from takeback.runs.commands.outcome import Changed, CommandOutcome
+from takeback.runs.commands.outcome import Changed, CommandOutcome, in_numbers
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -115,6 +118,18 @@ def say_changes(changes: Sequence[Changed]) -> None:
             warn(f"  {sign} {line}")
 
 
+def say_made(asked: Asked, outcome: CommandOutcome, why: str) -> None:
+    """What a command did that is an effect now; `why` it failed, if it did."""
+    effect = outcome.effect
+    assert effect
+    if asked.screen.terminal:
+        say_changes(outcome.changes)
+    though = f", though it failed ({why})" if outcome.exit_code else ""
+    warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
+    if effect.remedy and surprises(effect.remedy):
+        warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
+
+
 def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     from takeback.audit.rows import as_parts, changed_rows
 
@@ -170,7 +185,7 @@ def _from_here(part: DiffPart, below: bytes) -> DiffPart:
 def _say_part(screen: Screen, part: DiffPart, place: Here) -> None:
     for words in part.words:
         screen.say(f"{screen.paint(shown(part.resource, place), 'bold')}: {clean(words)}")
-    if screen.json or screen.quiet:
+    if not screen.speaks:
         return
     if not (screen.terminal or screen.colour):
         # For a program: the bytes as they are, so that `patch` can use them.

@@ -5,10 +5,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from takeback.errors import InDoubt, Misuse, TakebackError
-from takeback.frontends.cli.output.screen import Screen, Unprintable, at_store, complain, error_json, warn
+from takeback.frontends.cli.output.screen import (
+    Screen,
+    Unprintable,
+    at_store,
+    complain,
+    error_json,
+    listed,
+    warn,
+)
 from takeback.model.ids import short
 
-_MOST_LISTED = 5
 _WORST_FIRST = (6, 7, 4, 1, 3, 5, 2)  # of several exit codes the one that counts
 
 
@@ -111,8 +118,7 @@ def tell_unprintable(why: str, made: list[str]) -> None:
 
 
 def _listed(ids: list[str]) -> str:
-    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
-    return ", ".join(short(id) for id in ids[:_MOST_LISTED]) + more
+    return listed([short(id) for id in ids])
 
 
 def swallow_output() -> None:

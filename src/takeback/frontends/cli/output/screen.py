@@ -57,12 +57,21 @@ class Screen(NamedTuple):
     terminal: bool = False
     store: str | None = None  # as --store named it
 
+    @property
+    def speaks(self) -> bool:
+        return not (self.json or self.quiet)
+
     def say(self, text: str = "") -> None:
-        if not (self.json or self.quiet):
+        if self.speaks:
             put(text)
 
+    def remark(self, text: str) -> None:
+        """On standard error, beside the answer."""
+        if self.speaks:
+            warn(f"takeback: {text}")
+
     def hint(self, text: str) -> None:
-        if not (self.json or self.quiet):
+        if self.speaks:
             put(f"{self.paint('hint:', 'cyan')} {pasteable(at_store(text, self.store))}")
 
     def give(self, data: Any) -> None:
@@ -246,6 +255,20 @@ def seconds_in_words(seconds: int) -> str:
 
 def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(names: Sequence[str], most: int = 5, sign: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f"{sign.rstrip(', ')} and {len(names) - most:,} more" if len(names) > most else ""
+    return sign.join(names[:most]) + more
+
+
+def say_first(say: Callable[[str], None], lines: Sequence[str], most: int, indent: str = "") -> None:
+    """A line for each of the first, and how many more there are."""
+    for line in lines[:most]:
+        say(indent + line)
+    if len(lines) > most:
+        say(f"{indent}and {len(lines) - most:,} more")
 
 
 def took(since: float) -> str:

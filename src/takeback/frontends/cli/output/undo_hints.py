@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.adapters.protocol import traits_of
 from takeback.api import now
 from takeback.errors import Blocked, Conflict, InDoubt, Refused, StoreBusy, Stuck, TakebackError
+from takeback.frontends.cli.output.screen import listed
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
 
 _MOST_TRIED = 20
-_MOST_NAMED = 5
 _MOST_READ = 64 << 20  # bytes
 _MANY = 5_000  # paths; trying every way takes longer than a hint is worth, so one that works must do
 _OFFERS = (
@@ -103,9 +103,7 @@ def _with_later(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any], erro
     later = [short(one.id) for one in result.effects if one.id != error.effect] if result else []
     if not later:
         return ""
-    names = ", ".join(later[:_MOST_NAMED]) + (
-        f" and {len(later) - _MOST_NAMED} more" if later[_MOST_NAMED:] else ""
-    )
+    names = listed(later)
     return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same rows or tables later."
 
 
@@ -122,8 +120,7 @@ def with_those_on_it(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any])
         return ""
     else:
         return ""
-    more = f" and {len(later) - _MOST_NAMED:,} more" if later[_MOST_NAMED:] else ""
-    names = f"{', '.join(later[:_MOST_NAMED])}{more}"
+    names = listed(later)
     if not _works(tb, wanted.carry_out, {**plain, "cascade": True}):
         return f"First undo {names}, which changed the same later."
     return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same later."

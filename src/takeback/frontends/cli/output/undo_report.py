@@ -16,9 +16,11 @@ from takeback.frontends.cli.output.screen import (
     counted,
     folded,
     here,
+    listed,
     near,
     near_text,
     nearest_first,
+    say_first,
     took,
 )
 from takeback.frontends.cli.output.undo_hints import (
@@ -198,11 +200,9 @@ _BONDS = {
 def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
     """What was not named, and goes with what was."""
     place = here()
-    for one in along[:_MOST_LISTED]:
-        why = _BONDS[one.bond].format(near(display(one.goes_with), place))
-        asked.screen.say(f"  with it   {near(display(one.resource), place)}: {why}")
-    if len(along) > _MOST_LISTED:
-        asked.screen.say(f"  with it   {len(along) - _MOST_LISTED:,} more")
+    whys = [_BONDS[one.bond].format(near(display(one.goes_with), place)) for one in along]
+    lines = [f"{near(display(one.resource), place)}: {why}" for one, why in zip(along, whys, strict=True)]
+    say_first(asked.screen.say, lines, _MOST_LISTED, "  with it   ")
 
 
 def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
@@ -251,12 +251,11 @@ def _troubles(tb: "Takeback", wanted: WantedUndo, result: UndoResult) -> list[Ta
 def _not_all(
     tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[TargetOutcome]
 ) -> TakebackError:
-    names = "; ".join(f"{named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad[:5])
-    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+    names = listed([f"{named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad], sign="; ")
     some = any(one.outcome in _GOOD for one in result.targets)
     was = "would be" if result.outcome == "planned" else "was"
     kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
-    sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
+    sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}."
     return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
 
 
@@ -414,15 +413,15 @@ def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
     """What lies below the reader comes first. Of many only some of those that went well are listed, by directory."""
     screen, place = asked.screen, here()
     styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
-    listed = nearest_first(result.targets, named, place)
+    shown = nearest_first(result.targets, named, place)
     folded_lines: list[str] = []
-    if len(listed) > _MOST_LISTED:
-        undone = [one for one in listed if one.outcome is Outcome.UNDONE]
-        listed = [one for one in listed if one.outcome is not Outcome.UNDONE]
+    if len(shown) > _MOST_LISTED:
+        undone = [one for one in shown if one.outcome is Outcome.UNDONE]
+        shown = [one for one in shown if one.outcome is not Outcome.UNDONE]
         folded_lines = folded((named(one) for one in undone), _FIRST_LISTED, place)
     for line in folded_lines:
         screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {line}")
-    for one in listed:
+    for one in shown:
         detail = detail_of(one, result)
         detail = f"  {near_text(clean(detail), place)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value

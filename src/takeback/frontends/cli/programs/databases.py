@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PARENT_DEATH_SIGNAL = 1  # prctl
 _AT_ONCE = (
     "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
-    "`takeback sql exec --review`."
+    "`takeback sql exec --hold`."
 )
 _SENTENCES = 20  # about the schema, at most
 _DIRECT = "rows of the databases named: exactly; files: not at all, for {}"

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.frontends.cli.command import OURS, Asked
-from takeback.frontends.cli.output.screen import clean, counted, here, warn
+from takeback.frontends.cli.output.differences import (
+    hint_at_shell,
+    outcome_json,
+    say_changes,
+    say_made,
+    seconds,
+    until,
+)
+from takeback.frontends.cli.output.screen import clean, here, listed, say_first, warn
 from takeback.frontends.cli.output.screen import shown as shown_path
 from takeback.frontends.cli.programs.interruption import taken_back
 from takeback.frontends.cli.programs.process import Gate
@@ -14,9 +22,8 @@ from takeback.frontends.cli.session.store import agent_of, opened, own_directory
 from takeback.model.effect import DropReason
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome, way_to_both
-from takeback.model.remedy import surprises
 from takeback.model.resource import file_resource
-from takeback.runs.commands.outcome import CommandOutcome, in_numbers, in_words
+from takeback.runs.commands.outcome import CommandOutcome, in_numbers, in_words, why_final
 from takeback.runs.commands.request import Pipes, TerminalUse, directory_of, shown, told, words_of
 from takeback.storage.sqlite.store import exists
 
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
 
 _LISTED = 10
 _BACK = (Outcome.UNDONE, Outcome.ALREADY)
-_NAMED = 5
 
 
 def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
@@ -50,8 +56,6 @@ def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
         with opened(asked) as tb:
             outcome, code = _carried_out(asked, tb, gate, words, roots, mark)
             if captured:
-                from takeback.frontends.cli.output.differences import outcome_json
-
                 captured.close()
                 outcome = outcome._replace(stdout=captured.stdout, stderr=captured.stderr)
                 asked.screen.give(outcome_json(tb, outcome))
@@ -79,8 +83,8 @@ def _refuse_early(asked: Asked, roots: list[str]) -> None:
     from takeback.model.settings import Settings
 
     found = roots_of(roots)
-    refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.force)
-    if not asked.options.force and not exists(store_path(asked)):
+    refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.any_root)
+    if not asked.options.any_root and not exists(store_path(asked)):
         refuse_large(found, Settings().watch_entries)
 
 
@@ -133,23 +137,19 @@ def _watched(
         "cwd": file_resource(os.getcwd()),
         "process": identity(gate.pid, mark),
     }
-    watch = run.watch(*roots, force=asked.options.force, about=about, summary=shown(argv))
+    watch = run.watch(*roots, force=asked.options.any_root, about=about, summary=shown(argv))
     watch.begin()
     _say_left_out(asked, watch)
     return watch
 
 
 def _say_left_out(asked: Asked, watch: "Watch") -> None:
-    if not watch.left_out or asked.screen.quiet or asked.screen.json:
-        return
-    named = ", ".join(shown_path(hole.path, here()) for hole in watch.left_out[:_NAMED])
-    more = f" and {len(watch.left_out) - _NAMED:,} more" if len(watch.left_out) > _NAMED else ""
-    warn(f"takeback: not captured, and never touched by undo: {named}{more}.")
+    if watch.left_out:
+        named = listed([shown_path(hole.path, here()) for hole in watch.left_out])
+        asked.screen.remark(f"not captured, and never touched by undo: {named}.")
 
 
 def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
-    from takeback.frontends.cli.output.differences import hint_at_shell, seconds
-
     try:
         return gate.run(seconds(asked.options.timeout))
     except OSError as error:
@@ -167,7 +167,7 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
     more: dict[str, Any] = {"exit_code": exit_code}
     if left:
         more["leftover"] = [str(process) for process in left]
-        names = ", ".join(map(str, left[:_NAMED]))
+        names = ", ".join(map(str, left[:5]))
         still = (
             "is still running, and what it changes"
             if len(left) == 1
@@ -178,8 +178,7 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
     stopped = "time" if gate.timed_out else ""
     more_to_say = (watch.told_of_databases, watch.others, watch.turned_back, watch.not_covered)
     for sentence in filter(None, more_to_say):
-        if not asked.screen.quiet and not asked.screen.json:
-            warn(f"takeback: {clean(sentence)}")
+        asked.screen.remark(clean(sentence))
     asked.made.extend(one.id for one in watch.databases)
     coverage = " ".join(filter(None, (watch.coverage, watch.shared, *more_to_say)))
     return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
@@ -188,36 +187,43 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
 def _settled(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, watch: "Watch", reason: DropReason
 ) -> tuple[CommandOutcome, int]:
-    failed = outcome.exit_code != 0
-    code = outcome.exit_code
+    failed, code = outcome.exit_code != 0, outcome.exit_code
     if outcome.effect is None:
-        what = (
-            _not_its_own(watch.elsewhere) if watch.elsewhere else f"and changed nothing below {_where(watch)}"
-        )
-        if watch.turned_back or watch.databases:
-            what = "and nothing was taken back"
-        if failed and not asked.screen.quiet and not asked.screen.json:
-            warn(f"takeback: it failed ({_why(outcome)}), {what}.")
-        elif not (failed or asked.screen.quiet or asked.screen.json or watch.databases or watch.turned_back):
-            warn(f"takeback: {_nothing_recorded(watch)}")
-        if not (watch.elsewhere or watch.turned_back or watch.databases):
-            nothing = f"Nothing below {_where(watch)} was changed, so nothing was recorded."
-            told = f"The command ended with exit code {outcome.exit_code}. {nothing} {watch.not_covered}".rstrip()
-            outcome = outcome._replace(text=told)
-        elif failed and (watch.elsewhere or watch.turned_back):
-            outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
+        outcome = outcome._replace(text=_tell_nothing_recorded(asked, outcome, watch))
         if failed:
             run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome, reason)
     else:
         asked.made.append(outcome.effect.id)
-        _say_done(asked, outcome)
+        if asked.screen.speaks:
+            say_made(asked, outcome, _why(outcome))
+            if shared := outcome.effect.change.args.get("shared", ""):
+                warn(f"takeback: {clean(shared)}")
     return outcome._replace(text=outcome.text or in_words(outcome)), code
 
 
+def _tell_nothing_recorded(asked: Asked, outcome: CommandOutcome, watch: "Watch") -> str:
+    """What --json says of it; empty where that is said already."""
+    undone_elsewhere = bool(watch.turned_back or watch.databases)
+    ended = f"The command ended with exit code {outcome.exit_code}"
+    what = _not_its_own(watch.elsewhere) if watch.elsewhere else f"and changed nothing below {_where(watch)}"
+    if undone_elsewhere:
+        what = "and nothing was taken back"
+    if outcome.exit_code:
+        asked.screen.remark(f"it failed ({_why(outcome)}), {what}.")
+    elif not undone_elsewhere:
+        asked.screen.remark(_nothing_recorded(watch))
+    if not (watch.elsewhere or undone_elsewhere):
+        nothing = f"Nothing below {_where(watch)} was changed, so nothing was recorded."
+        return f"{ended}. {nothing} {watch.not_covered}".rstrip()
+    if outcome.exit_code and (watch.elsewhere or watch.turned_back):
+        return f"{ended}, {what}."
+    return outcome.text
+
+
 def _where(watch: "Watch") -> str:
-    named = [shown_path(root, here()) for root in watch.roots[:_NAMED]]
+    named = [shown_path(root, here()) for root in watch.roots[:5]]
     return ", ".join("the current directory" if one == "." else one for one in named)
 
 
@@ -231,10 +237,9 @@ def _nothing_recorded(watch: "Watch") -> str:
 
 def _not_its_own(elsewhere: tuple[str, ...]) -> str:
     """Who changed it cannot be known: it may have been the command."""
-    names = ", ".join(shown_path(one, here()) for one in elsewhere[:_NAMED])
-    more = f" and {len(elsewhere) - _NAMED:,} more" if len(elsewhere) > _NAMED else ""
+    names = listed([shown_path(one, here()) for one in elsewhere])
     return (
-        f"and nothing was taken back: what changed there is recorded with other effects ({names}{more}); "
+        f"and nothing was taken back: what changed there is recorded with other effects ({names}); "
         "`takeback log` shows them"
     )
 
@@ -242,7 +247,6 @@ def _not_its_own(elsewhere: tuple[str, ...]) -> str:
 def _taken_back(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, reason: DropReason
 ) -> tuple[CommandOutcome, int]:
-    from takeback.frontends.cli.output.differences import say_changes
     from takeback.runs.run import core_of
     from takeback.runs.undo import drop_undone
 
@@ -265,20 +269,17 @@ def _taken_back(
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
     numbers = in_numbers(back.changes) or "nothing"
-    if not asked.screen.quiet and not asked.screen.json:
+    if asked.screen.speaks:
         warn(
             f"takeback: it failed ({_why(outcome)}), so the changes made there while it ran were taken back: {numbers}."
         )
         say_changes(back.changes)
-        for resource, why in list(stay.items())[:_LISTED]:
-            warn(f"takeback: not taken back: {shown_path(resource, here())}: {clean(why)}")
-        if len(stay) > _LISTED:
-            warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
+        stays = [f"not taken back: {shown_path(one, here())}: {clean(why)}" for one, why in stay.items()]
+        say_first(asked.screen.remark, stays, _LISTED)
         if both := way_to_both(effect, stay):
             warn(f"takeback: {both}")
-        _say_way_back(
-            back._replace(dropped=dropped, final=final), result.undo[0].id if result.undo else effect.id
-        )
+        undone = result.undo[0].id if result.undo else effect.id
+        _say_way_back(back._replace(dropped=dropped, final=final), undone)
         if effect.remedy and effect.remedy.residue:
             warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
     text = f"The command ended with exit code {outcome.exit_code}. Its changes were taken back: {numbers}."
@@ -290,9 +291,6 @@ def _taken_back(
 
 def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
     """Where the store cannot hold it as a drop, the undo that took it back can be taken back itself."""
-    from takeback.frontends.cli.output.differences import until
-    from takeback.runs.commands.outcome import why_final
-
     if outcome.dropped:
         name = short(outcome.dropped.id)
         if outcome.dropped.waits_for:
@@ -308,23 +306,6 @@ def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
         off = outcome.final.value == "off"
         why = f" It is not listed as a drop: {'`dropped_seconds` is 0' if off else why_final(outcome.final)}."
     warn(f"takeback: `takeback redo {short(undo)}` brings it back.{why}")
-
-
-def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
-    effect = outcome.effect
-    if effect is None or asked.screen.quiet or asked.screen.json:
-        return
-    from takeback.frontends.cli.output.differences import say_changes, sizes
-
-    if asked.screen.terminal:
-        say_changes(outcome.changes)
-    though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
-    warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
-    if effect.remedy and surprises(effect.remedy):
-        warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
-    shared: str = effect.change.args.get("shared", "")
-    if shared:
-        warn(f"takeback: {clean(shared)}")
 
 
 def _why(outcome: CommandOutcome) -> str:

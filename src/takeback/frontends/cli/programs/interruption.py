@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.output.screen import clean, counted, listed
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.runs.run import Run
 
-_LISTED = 5
 _BACK = (Outcome.UNDONE, Outcome.ALREADY)
 
 
@@ -171,9 +170,6 @@ def _in_words(tb: "Takeback", run: str, result: UndoResult | None, nothing: str)
     stay = [one for one in result.targets if one.outcome not in _BACK]
     if not stay:
         return f"what it had changed was taken back: {counted(len(result.targets), 'path')}"
-    names = "; ".join(f"{display(one.resource)} {clean(one.detail)}".rstrip(" .") for one in stay[:_LISTED])
-    more = f"; and {len(stay) - _LISTED:,} more" if len(stay) > _LISTED else ""
+    names = listed([f"{display(one.resource)} {clean(one.detail)}".rstrip(" .") for one in stay], sign="; ")
     name = short(result.effects[0].id)
-    return (
-        f"not all that it had changed could be taken back: {names}{more}. `takeback undo {name}` tries again"
-    )
+    return f"not all that it had changed could be taken back: {names}. `takeback undo {name}` tries again"

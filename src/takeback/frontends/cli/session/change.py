@@ -1,14 +1,14 @@
 """The frame of every command that changes the world: join the run, make one change, tell what happened or would."""
 
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
-from takeback.frontends.cli.command import Asked
+from takeback.frontends.cli.command import AGENT, DRY_RUN, RUN, Asked, flag, option, repeated
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
 from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
@@ -26,23 +26,19 @@ if TYPE_CHECKING:
     Content = bytes | Iterable[bytes]
 
 
-def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
-    """What every command that changes the world takes."""
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    parser.add_argument(
-        "--run", metavar="NAME", help="make it part of this run (it is opened if it is not there)"
-    )
-    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
-    parser.add_argument(
+# What every command that changes the world takes.
+CHANGING = (
+    DRY_RUN,
+    RUN,
+    AGENT,
+    option(
         "--key",
-        metavar="K",
-        help="done once: the same key again changes nothing (what changed nothing leaves it free)",
-    )
-    parser.add_argument("--needs", metavar="ID", action="append", default=[], help="it builds on this effect")
-    if inexact:
-        parser.add_argument(
-            "--allow-inexact", action="store_true", help="even if not all of it could be brought back"
-        )
+        "K",
+        "done once: the same key again changes nothing (what changed nothing leaves it free)",
+    ),
+    repeated("--needs", "ID", "it builds on this effect"),
+)
+ALLOW_INEXACT = flag("--allow-inexact", "even if not all of it could be brought back")
 
 
 def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
@@ -53,13 +49,13 @@ def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
 def one_change(
     asked: Asked,
     planned: "Callable[[Takeback], Change]",
-    do: "Callable[[Takeback, Run], Effect | None]",
     checks: "Sequence[Check]" = (),
     content: "Callable[[], Content]" = bytes,
     nothing: str = "it is like that already",
+    do: "Callable[[Takeback, Run], Effect | None] | None" = None,
 ) -> int:
     """`content` is what the checks look at in a dry run: the new content of the file. `nothing` tells why there is
-    nothing to change."""
+    nothing to change. `do` makes it where that takes more than what is `planned`."""
     if asked.options.dry_run:
         with rehearsal(asked) as tb:
             change = planned(tb)
@@ -71,12 +67,26 @@ def one_change(
         with session(asked, tb) as run:
             started = time.perf_counter()
             try:
-                effect = do(tb, run)
+                effect = do(tb, run) if do else _made(asked, tb, run, planned, checks)
             except NoRemedy as error:
                 raise followable(asked, error) from None
             done += [effect.id] if effect and effect.id != earlier else []
         tell_effect(asked, tb, effect, earlier, started, nothing)
     return 0
+
+
+def _made(
+    asked: Asked,
+    tb: "Takeback",
+    run: "Run",
+    planned: "Callable[[Takeback], Change]",
+    checks: "Sequence[Check]",
+) -> "Effect | None":
+    from takeback.runs.change import make_change
+    from takeback.runs.run import core_of
+    from takeback.runs.verbs import options_of
+
+    return make_change(core_of(run), partial(planned, tb), options_of(checks=checks, **wishes(asked, tb)))
 
 
 @contextmanager

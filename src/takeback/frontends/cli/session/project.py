@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Refused
 from takeback.frontends.cli.command import Asked
-from takeback.frontends.cli.output.screen import answered, clean, counted, here, shown
+from takeback.frontends.cli.output.screen import answered, clean, here, listed, shown
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.resource import Scope
@@ -20,7 +20,6 @@ from takeback.storage.protocols import Query
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
-_MOST_NAMED = 5
 HAPPENED = tuple(state for state in State if state not in (State.ABORTED, State.DROPPED))
 
 
@@ -123,9 +122,7 @@ def refuse_other_projects(asked: Asked, tb: "Takeback", effects: Sequence[Effect
 
 def named(projects: Iterable[str]) -> str:
     place = here()
-    found = [shown(one, place) for one in projects]
-    more = f" and {counted(len(found) - _MOST_NAMED, 'project')} more" if len(found) > _MOST_NAMED else ""
-    return ", ".join(found[:_MOST_NAMED]) + more
+    return listed([shown(one, place) for one in projects])
 
 
 def at_terminal(asked: Asked) -> bool:

@@ -12,7 +12,7 @@ from takeback.api import Takeback, now
 from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import printable
-from takeback.frontends.cli.output.screen import clean, counted, local_time, seconds_in_words, warn
+from takeback.frontends.cli.output.screen import clean, counted, listed, local_time, seconds_in_words, warn
 from takeback.frontends.cli.session.project import LazyScope
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import SHORT, short
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 SESSION = "command line"
 AGENT = "cli"
-_MOST_NAMED = 5
 WAIT_SECONDS = 10  # for another command that is at work in the same run
 
 
@@ -116,7 +115,7 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
         try:
             yield tb
         finally:
-            if tb.given_up and not (asked.screen.quiet or asked.screen.json):
+            if tb.given_up and asked.screen.speaks:
                 tell_given_up(tb)
 
 
@@ -130,7 +129,7 @@ def _progress_for(asked: Asked) -> Progress:
     """Drawn only where a person looks on."""
     screen = asked.screen
     shown = bool(sys.stderr and sys.stderr.isatty()) and os.environ.get("TERM") not in (None, "", "dumb")
-    if not shown or screen.json or screen.quiet:
+    if not (shown and screen.speaks):
         return SILENT
     from takeback.frontends.cli.output.terminal import Meter
 
@@ -192,17 +191,16 @@ def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
             Bound.DROPS: f"more than {counted(limit, 'drop')} of a project",
             Bound.DROPPED: f"the drops of a project take more than {bytes_in_words(limit)}",
         }[bound]
-        names = ", ".join(short(one.effect) for one in these[:_MOST_NAMED])
-        more = f" and {len(these) - _MOST_NAMED:,} more" if len(these) > _MOST_NAMED else ""
+        names = listed([short(one.effect) for one in these])
         since = local_time(min(one.at for one in these), now())
         if bound in (Bound.DROPS, Bound.DROPPED):
             yield (
-                f"{reached}: {counted(len(these), 'drop')} from {since} on cannot be applied any more ({names}{more}). "
+                f"{reached}: {counted(len(these), 'drop')} from {since} on cannot be applied any more ({names}). "
                 f"`{bound.setting}` in the settings moves the limit."
             )
             continue
         yield (
-            f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}{more}). "
+            f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}). "
             f"`{bound.setting}` in the settings moves the limit; `takeback pin` keeps a way back for ever."
         )
 
@@ -237,9 +235,7 @@ def _tell_doubt(tb: Takeback, why: str) -> None:
     if len(same) == 1:
         what = f"{short(same[0].effect)} {same[0].summary} is in doubt: {why}"
     else:
-        names = ", ".join(short(one.effect) for one in same[:_MOST_NAMED])
-        more = f" and {len(same) - _MOST_NAMED:,} more" if len(same) > _MOST_NAMED else ""
-        what = f"{names}{more} are in doubt: {why}"
+        what = f"{listed([short(one.effect) for one in same])} are in doubt: {why}"
     warn(f"Not settled yet: {clean(what)}")
 
 

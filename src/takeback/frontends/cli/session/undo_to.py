@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.api import now
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.frontends.cli.command import Asked
-from takeback.frontends.cli.output.screen import ago, clean, counted, here, local_time, near_text, warn
+from takeback.frontends.cli.output.screen import (
+    ago,
+    clean,
+    counted,
+    here,
+    listed,
+    local_time,
+    near_text,
+    warn,
+)
 from takeback.frontends.cli.output.undo_hints import WantedUndo, typed, with_a_way_out
 from takeback.frontends.cli.output.undo_report import tell_result
 from takeback.frontends.cli.session.project import at_terminal, confirmed, named
@@ -99,13 +108,8 @@ def _refuse_unasked(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResu
         return
     if not others and not beside:
         return
-    names = ", ".join(f"{short(one.id)} by {clean(_doer(one))}" for one in others[:5])
-    more = f" and {len(others) - 5:,} more" if len(others) > 5 else ""
-    what = (
-        f"This takes back what others did: {names}{more}."
-        if others
-        else f"This also touches {named(beside)}."
-    )
+    names = listed([f"{short(one.id)} by {clean(_doer(one))}" for one in others])
+    what = f"This takes back what others did: {names}." if others else f"This also touches {named(beside)}."
     raise Refused(
         what,
         hint=f"Nothing was changed. `takeback undo {asking.words} --dry-run` shows the plan; --yes carries it out.",
