@@ -1,5 +1,6 @@
 """`takeback run`: a command as one effect, in a sandbox."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import takeback as library
+from takeback.engine.parts import Parts
+from takeback.frontends.cli.answer import answer
+from takeback.model.effect import Effect
+from takeback.model.run import Lease
+from takeback.runs import held as decided
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.e2e.test_telling import python
 from tests.world import World
@@ -129,12 +136,65 @@ def test_of_several_that_are_held_those_made_before_one_that_cannot_be_are_told(
     second, first = (one["id"] for one in takeback.done("log", "--json").json)
     (world / "b").write_text("mine\n")
 
+    tried = takeback("apply", first, second, "--dry-run")
+    assert tried.code == 3 and "b is not what it was" in tried.err and not (world / "a").exists()
+
     said = takeback("apply", first, second)
 
-    assert said.code == 3
-    assert f"Before it {first[:8]} was made, and stays." in said.err
+    assert said.code == 1 and f"Applied {first[:8]}" in said.out
+    assert f"error: 1 of 2 was applied ({first[:8]}). b is not what it was" in said.err
+    assert "Nothing was changed" not in said.err
     assert (world / "a").exists() and (world / "b").read_text() == "mine\n"
     assert takeback.done("show", first, "--json").json["accepted_by"] == "person"
+
+
+def test_of_several_that_are_held_json_has_those_made_before_one_that_cannot_be(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.done("run", "--hold", *shell("echo a > a"))
+    takeback.done("run", "--hold", *shell("echo b > b"))
+    second, first = (one["id"] for one in takeback.done("log", "--json").json)
+    (world / "b").write_text("mine\n")
+
+    said = takeback("apply", first, second, "--json")
+
+    assert said.code == 1 and [one["id"] for one in said.json["effects"]] == [first]
+    assert said.error["exit_code"] == 1 and said.error["message"].startswith("1 of 2 was applied")
+
+
+def test_a_dry_run_of_several_says_which_depends_on_an_earlier_one(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.done("run", "--hold", *shell("echo a > a"))
+    takeback.done("run", "--hold", *shell("echo b > a"))
+    second, first = (one["id"] for one in takeback.done("log", "--json").json)
+
+    said = takeback.done("apply", first, second, "--dry-run")
+
+    assert f"Would apply {second[:8]}" in said.out and f": depends on {first[:8]}" in said.out
+    assert not (world / "a").exists()
+
+
+def test_a_discard_of_several_that_fails_in_between_is_not_told_as_refused(
+    takeback: CommandLine, world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    takeback.done("run", "--hold", *shell("echo a > a"))
+    takeback.done("run", "--hold", *shell("echo b > b"))
+    second, first = (one["id"] for one in takeback.done("log", "--json").json)
+    discard = decided.discard_held
+
+    def second_is_refused(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+        if effect.id == second:
+            raise library.Refused("It is locked.", hint="Nothing was changed. Wait.")
+        return discard(parts, lease, effect)
+
+    monkeypatch.setattr(decided, "discard_held", second_is_refused)
+    assert answer(["discard", first, second, "--json"]) == 1
+
+    said = json.loads(capsys.readouterr().out)
+    assert [(one["id"], one["state"]) for one in said["effects"]] == [(first, "dropped")]
+    assert said["error"]["message"] == f"1 of 2 was discarded ({first[:8]}). It is locked."
+    assert said["error"]["hint"] == "Wait."
 
 
 def test_what_was_held_first_and_made_last_is_the_newest(takeback: CommandLine, world: World) -> None:

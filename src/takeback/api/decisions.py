@@ -1,22 +1,20 @@
 """What a person decides: accept, apply or discard what is held, pin, approve, say what became of a doubt."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from takeback.api.store import OpenStore, now
 from takeback.api.undo import go_on_undoing
 from takeback.api.upkeep import before_change, erase, expire_drops
 from takeback.api.workflows import wake_settled
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import DECIDED, OnDeath, RunState
 from takeback.runs.selection import name_of, names_of
 from takeback.storage.owners import myself
-
-if TYPE_CHECKING:
-    pass
 
 
 def accept(
@@ -40,30 +38,47 @@ def apply(
 ) -> tuple[Effect, ...]:
     """Make what is held, or was dropped and is not erased yet; with `force` also over what others changed since:
     undo brings that back. One of which all is there already stays held, or dropped."""
-    from takeback.runs.held import make_held, refuse_unheld
+    from takeback.runs.held import built_on, make_held, refuse_unheld
 
     held = _meant(opened, what, dry_run)
     for effect in held:
         refuse_unheld(effect)
     if dry_run:
-        for effect in held[:1]:  # what a later one finds depends on those before it
-            make_held(opened.parts, effect, force, opened.leased, dry_run=True)
+        earlier = built_on(held)
+        for effect in held:
+            if not earlier[effect.id]:
+                make_held(opened.parts, effect, force, opened.leased, dry_run=True)
         return tuple(held)
-    for place, effect in enumerate(held):
+    with _telling_of_the_first(opened, held, "applied", State.DONE):
         try:
-            make_held(opened.parts, effect, force, opened.leased)
-        except TakebackError as error:
-            if made := _made(opened, held[:place]):
-                names = ", ".join(short(one.id) for one in _say(opened, Kind.ACCEPT, made))
-                error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
-            raise
-    _say(opened, Kind.ACCEPT, _made(opened, held))
+            for effect in held:
+                make_held(opened.parts, effect, force, opened.leased)
+        finally:
+            _say(opened, Kind.ACCEPT, _now_in(opened, held, State.DONE))
     return tuple(opened.effect(one.id) for one in held)
 
 
-def _made(opened: OpenStore, held: Sequence[Effect]) -> list[Effect]:
-    """Without those of which all was there already: they stay held, or dropped."""
-    return [one for one in held if opened.effect(one.id).state is State.DONE]
+def _now_in(opened: OpenStore, effects: Sequence[Effect], *states: State) -> list[Effect]:
+    return [one for one in effects if opened.effect(one.id).state in states]
+
+
+@contextmanager
+def _telling_of_the_first(
+    opened: OpenStore, effects: Sequence[Effect], done: str, *states: State
+) -> Iterator[None]:
+    """`Refused` promises that nothing was changed. Of several effects, those before the refused one were."""
+    try:
+        yield
+    except TakebackError as error:
+        first = _now_in(opened, effects, *states)
+        if not first:
+            raise
+        names = ", ".join(short(one.id) for one in first)
+        said = f"{len(first)} of {len(effects)} {'was' if len(first) == 1 else 'were'} {done} ({names})."
+        if error.exit_code in (Corrupt.exit_code, InDoubt.exit_code, Stuck.exit_code):
+            error.hint = f"{said} {error.way_on}"
+            raise
+        raise Failed(f"{said} {error}", hint=error.way_on, effect=error.effect) from error
 
 
 def discard(
@@ -84,7 +99,8 @@ def discard(
         return tuple(effects)
     opened.store.use_spare()
     held = [one for one in effects if one.state is not State.DROPPED]
-    gone = {one.id: one for one in discard_all(opened.parts, held, False, opened.leased).effects}
+    with _telling_of_the_first(opened, held, "discarded", State.DROPPED, State.ABORTED):
+        gone = {one.id: one for one in discard_all(opened.parts, held, False, opened.leased).effects}
     if now:
         erase(opened, [gone.get(one.id, one) for one in effects])
     else:

@@ -57,11 +57,12 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
         except (Refused, Failed, Unavailable) as error:
             again = effect if effect.dropped else held_again(parts, effect)
             error.effect = again.id
-            name, how = short(again.id), "can still be applied" if effect.dropped else "is held again"
+            name = short(again.id)
+            how = f"{name} {'can still be applied' if effect.dropped else 'is held again'}"
             forced = bool(change.phase.first_targets)
             once_more = f"`takeback apply {'--force ' if forced else ''}{name}` tries once more"
             over = "" if forced or not isinstance(error, Drifted) else _OVER.format(name)
-            error.hint = f"Nothing was changed, and it {how}: {once_more}{over}."
+            error.hint = f"Nothing was changed. {how}: {once_more}{over}."
             raise
 
 

@@ -18,7 +18,7 @@ from takeback.model.effect import (
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
-from takeback.model.resource import display
+from takeback.model.resource import Ground, display
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
@@ -56,6 +56,16 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run
         if error.effect is None:  # else it got further, and that is told
             error.hint = f"Nothing was changed. {_way_on(effect, error, force)}{_or_drop(effect)}."
         raise
+
+
+def built_on(effects: Sequence[Effect]) -> dict[str, str]:
+    """By effect: an earlier one of these that changes the same, so what it would find cannot be known yet; or ""."""
+    ground, found = Ground(), dict[str, str]()
+    for effect in effects:
+        resources = [one.resource for one in effect.targets] or [effect.change.resource]
+        found[effect.id] = ground.touched_by(resources)
+        ground.add(resources, effect.id)
+    return found
 
 
 def _way_on(effect: Effect, error: Drifted, forced: bool) -> str:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.api.store import now as clock
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse
+from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.command import DRY_RUN, Argument, Asked, Command, flag, option, positional
-from takeback.frontends.cli.output.screen import clean, local_time
+from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
+from takeback.frontends.cli.output.screen import clean, here, local_time, near_text
 from takeback.frontends.cli.session.store import effect_or_run, existing, give, known_effects
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
+from takeback.runs.held import built_on
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -81,43 +83,62 @@ def _carry_out(word: _Word, asked: Asked) -> int:
         )
         # Each once: a run may be named beside one of its effects.
         wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word, now)))
-        effects = _done(tb, asked, word, wanted) if wanted else ()
-        give(asked, tb, [effect_json(effect) for effect in effects])
+        effects, errors = _done(tb, asked, word, wanted) if wanted else ((), [])
+        told = [effect_json(effect) for effect in effects]
+        give(asked, tb, {"effects": told} | as_field(asked.screen, errors) if errors else told)
+        later = built_on(effects) if word is APPLY and options.dry_run else {}
         said = f"Would {word.verb}" if options.dry_run else word.done
         for effect in effects[:_MOST_LISTED]:
             if word is APPLY and not options.dry_run and effect.state in (State.PROPOSED, State.DROPPED):
                 _tell_there_already(asked, effect)
                 continue
-            asked.screen.say(
-                f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
-                f"{_would(tb, effect, now) if word is DISCARD and options.dry_run else _how(effect, now)}"
-            )
+            how = _would(tb, effect, now) if word is DISCARD and options.dry_run else _how(effect, now)
+            if first := later.get(effect.id):
+                how = f": depends on {short(first)}, which changes the same"
+            summary = near_text(clean(effect.change.summary), here())
+            asked.screen.say(f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {summary}{how}")
         if len(effects) > _MOST_LISTED:
             asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
         if not effects:
             asked.screen.say(f"There was nothing to {word.verb}.")
-    return 0
+        told_trouble(asked.screen, errors)
+    return exit_code(bool(effects), errors)
 
 
 def _tell_there_already(asked: Asked, effect: Effect) -> None:
     name, kept = short(effect.id), "dropped" if effect.dropped else "held"
     asked.screen.say(
-        f"Nothing to apply of {asked.screen.paint(name, 'cyan')}  {clean(effect.change.summary)}: "
+        f"Nothing to apply of {asked.screen.paint(name, 'cyan')}  {near_text(clean(effect.change.summary), here())}: "
         f"all of it is there already, so nothing was changed; it stays {kept}"
     )
     asked.screen.hint(f"`takeback discard {name} --now` erases it.")
 
 
-def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) -> tuple[Effect, ...]:
+def _done(
+    tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]
+) -> tuple[tuple[Effect, ...], list[TakebackError]]:
+    """Of several that are held, those that were decided on before one failed stay so."""
     dry_run = asked.options.dry_run
-    if word is ACCEPT:
-        return tb.accept(wanted, dry_run=dry_run)
-    if word is APPLY:
-        return tb.apply(wanted, force=asked.options.force, dry_run=dry_run)
-    if word is DISCARD:
+    if word not in (APPLY, DISCARD):
+        decide = {ACCEPT: tb.accept, PIN: tb.pin, UNPIN: tb.unpin}[word]
+        return decide(wanted, dry_run=dry_run), []
+    before = [tb.effect(id) for id in wanted]
+    try:
+        if word is APPLY:
+            return tb.apply(wanted, force=asked.options.force, dry_run=dry_run), []
         with _told_if_interrupted(tb, wanted, asked.options.now):
-            return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
-    return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
+            return tb.discard(wanted, now=asked.options.now, dry_run=dry_run), []
+    except TakebackError as error:
+        after = [tb.effect(one.id) for one in before]
+        over = (State.DONE,) if word is APPLY else (State.DROPPED, State.ABORTED)
+        done = [
+            one
+            for one, was in zip(after, before, strict=True)
+            if one.state in over and one.state != was.state
+        ]
+        if not done:
+            raise
+        return tuple(done), [error]
 
 
 def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
