@@ -216,6 +216,7 @@ class InDoubt(TakebackError):
     """The answer was lost, and it may have happened: look, and do not repeat it. `effect` is the one in doubt."""
 
     exit_code = 7
+    others: tuple[str, ...] = ()  # effects that are in doubt at the same time
 
 
 class Corrupt(TakebackError):

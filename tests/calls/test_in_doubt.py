@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -282,3 +283,23 @@ def test_run_and_shell_answer_125_and_name_the_effect_last(
         assert (error["type"], error["exit_code"], error["effect"]) == ("InDoubt", 7, effect)
     else:
         assert printed.err.splitlines()[-1].startswith(f"takeback: in doubt: {effect[:8]}"), printed.err
+
+
+def test_of_several_databases_each_that_is_in_doubt_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from takeback.frontends.cli import answer as commands
+    from takeback.frontends.cli.programs import databases
+
+    class Lost:
+        def undo(self, effect: Any) -> None:
+            raise takeback.InDoubt("The answer was lost.")
+
+    effects: Any = [SimpleNamespace(id=letter * 20) for letter in "ab"]
+    monkeypatch.setattr(commands, "_run", lambda words, made: databases._taken_back(Lost(), effects))  # type: ignore
+    assert commands.answer(["run", "--sql", "sqlite:///x", "--", "true"]) == 125
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("takeback: in doubt: bbbbbbbb, aaaaaaaa;"), last
+    assert commands.answer(["run", "--json", "--sql", "sqlite:///x", "--", "true"]) == 125
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["effect"], error["others"]) == ("b" * 20, ["a" * 20])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, ResourceUnreachable, TakebackError
+from takeback.errors import InDoubt, Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.command import AGENT, NO_NETWORK, OURS, Asked, Command, flag, option
 from takeback.frontends.cli.output.differences import seconds
+from takeback.frontends.cli.output.errors import in_doubt
 from takeback.frontends.cli.output.screen import clean, complain, counted, local_time, printing, put, warn
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
 from takeback.frontends.cli.programs.shell_lines import commands, from_list, from_script, from_terminal
@@ -69,6 +70,8 @@ def _shell(asked: Asked) -> int:
         code = session.go_on()
         box.settle()
         session.tell_end(code)
+    if session.doubt:
+        warn(f"takeback: {in_doubt(session.doubt)}")
     return code
 
 
@@ -90,6 +93,7 @@ class ShellSession:
         self._undone: list[tuple[Effect, ...]] = []
         self._code = 0
         self._ends = False
+        self.doubt: InDoubt | None = None  # on a terminal the session goes on, and ends with 125
         self._terminal = (
             not asked.options.lines and bool(sys.stdin and sys.stdin.isatty()) and not asked.screen.json
         )
@@ -113,12 +117,12 @@ class ShellSession:
                         sys.stdout.flush()  # before what the next command prints itself
                 if self._ends or (options.stop_on_failure and self._code):
                     break
-            if options.commit and not self._code:
+            if options.commit and not self._code and not self.doubt:
                 self._word_commit([])
         finally:
             for branch in self._boxes[1:]:
                 branch.close()
-        return self._code
+        return OURS if self.doubt else self._code
 
     def _prompt(self) -> str:
         sign = "" if not self._code else f"[{self._code}] "
@@ -143,6 +147,9 @@ class ShellSession:
             if not self._terminal:
                 raise
             complain(error, False)
+            if isinstance(error, InDoubt):
+                self.doubt = error
+                warn(f"takeback: {in_doubt(error)}")
 
     def _leave(self, words: list[str]) -> None:
         if words and not _is_number(words[0]):

@@ -41,14 +41,10 @@ def exit_code(some_done: bool, errors: Sequence[TakebackError]) -> int:
 
 def in_doubt(error: InDoubt) -> str:
     """The last line of a command whose exit code cannot say it."""
-    known = (
-        f" {short(error.effect)}; `takeback show {short(error.effect)}` says what is known"
-        if error.effect
-        else ""
-    )
-    return (
-        f"in doubt:{known}. Look before you repeat it." if known else "in doubt. Look before you repeat it."
-    )
+    known = [short(one) for one in (error.effect, *error.others) if one]
+    shown = "; ".join(f"`takeback show {one}`" for one in known)
+    says = f": {', '.join(known)}; {shown} says what is known" if known else ""
+    return f"in doubt{says}. Look before you repeat it."
 
 
 def as_field(screen: Screen, errors: Sequence[TakebackError]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, TextIO, TypeVar
 
-from takeback.errors import TakebackError
+from takeback.errors import InDoubt, TakebackError
 from takeback.model.resource import ESCAPED, display
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -220,6 +220,8 @@ def error_json(error: TakebackError) -> dict[str, Any]:
     }
     if error.effect:
         told["effect"] = error.effect
+    if isinstance(error, InDoubt) and error.others:
+        told["others"] = list(error.others)
     return told
 
 

@@ -177,8 +177,11 @@ def _taken_back(run: "Run", effects: list[Effect]) -> tuple[Effect, ...]:
         except TakebackError as error:
             warn(f"takeback: not taken back: {clean(str(error))}")
             left.append(effect)
-            doubts += [error] if isinstance(error, InDoubt) else []
+            if isinstance(error, InDoubt):
+                error.effect = error.effect or effect.id
+                doubts.append(error)
     if doubts:
+        doubts[0].others = tuple(one.effect for one in doubts[1:] if one.effect)
         raise doubts[0]
     return tuple(left)
 

@@ -4,7 +4,7 @@ import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import Conflict, Misuse, TakebackError
+from takeback.errors import Conflict, InDoubt, Misuse, TakebackError, Unavailable
 from takeback.frontends.cli.command import OURS, Asked
 from takeback.frontends.cli.output.differences import (
     hint_at_shell,
@@ -193,7 +193,13 @@ def _settled(
         if failed:
             run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
-        outcome, code = _taken_back(asked, tb, run, outcome, reason)
+        try:
+            outcome, code = _taken_back(asked, tb, run, outcome, reason)
+        except InDoubt as error:
+            asked.made.append(outcome.effect.id)
+            error.effect = error.effect or outcome.effect.id
+            error.hint = f"The command failed ({_why(outcome)}). {error.hint}"
+            raise
     else:
         asked.made.append(outcome.effect.id)
         if asked.screen.speaks:
@@ -254,13 +260,18 @@ def _taken_back(
     effect = outcome.effect
     try:
         result = run.undo(effect)
+    except InDoubt:
+        raise
     except TakebackError as error:
         asked.made.append(effect.id)
         both = way_to_both(effect, {one.resource for one in effect.targets})
-        again = f"`takeback undo {short(effect.id)}` tries again, or tells how."
+        name = short(effect.id)
+        could, again = "could not be", f"`takeback undo {name}` tries again, or tells how."
+        if isinstance(error, Unavailable):  # also of a store that went away after the undo was made
+            could, again = "may not have been", f"`takeback show {name}` says how it stands."
         way_on = again if isinstance(error, Conflict) else both or again
         warn(
-            f"takeback: it failed ({_why(outcome)}), but what it changed could not be taken back: {clean(str(error))} "
+            f"takeback: it failed ({_why(outcome)}), but what it changed {could} taken back: {clean(str(error))} "
             f"{way_on}"
         )
         return outcome, OURS

@@ -66,7 +66,16 @@ def nothing_yet(asked: Asked) -> bool:
             removed,
             hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
         )
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise _no_store(asked)
     return True
+
+
+def _no_store(asked: Asked) -> Misuse:
+    return Misuse(
+        f"{clean(printable(store_path(asked)))} is no takeback store.",
+        hint="Give the directory of a store, or none for the usual one.",
+    )
 
 
 def nothing_recorded(asked: Asked) -> str:
@@ -84,10 +93,8 @@ def tell_nothing(asked: Asked, empty: object) -> int:
         asked.screen.say(nothing_recorded(asked))
         asked.screen.give(empty)
         return 0
-    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise Misuse(
-            f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."
-        )
+    if os.path.lexists(path) and os.listdir(path):
+        raise _no_store(asked)
     if asked.options.store or os.environ.get("TAKEBACK_STORE"):
         named = "--store" if asked.options.store else "TAKEBACK_STORE"
         raise Refused(
