@@ -7,13 +7,15 @@ import pytest
 
 import takeback as library
 from takeback.frontends.cli import commands
+from takeback.frontends.cli.answer import answer
 from takeback.frontends.cli.command import COMMANDS, Does, command_named, parser_of
 from tests.docs.test_json_page import made as a_call
 from tests.e2e.conftest import CommandLine
 from tests.world import World
 
-# These change something and have no --dry-run: they take lines or runs as they come.
-WITHOUT = {"shell", "worker"}
+# A session takes its lines as they come, and each runs in the box: the world stays as it is until :commit, and
+# `:changes` says what that would merge.
+WITHOUT = {"shell"}
 FLOWS = """
 import takeback
 @takeback.workflow
@@ -88,6 +90,7 @@ WOULD = {
     "submit": "submit flows:greet",
     "signal": "signal greeting go",
     "resume": "resume greeting",
+    "worker": "worker flows",
     "recover": "recover",
     "forget": "forget {made}",
     "sweep": "sweep --grace 0 --baselines",
@@ -148,6 +151,59 @@ def _everything(world: Path, store: Path) -> tuple[list[Any], dict[str, Any]]:
         if "__pycache__" not in file.parts
     }
     return records, found
+
+
+def test_a_dry_run_of_a_worker_lists_the_runs_that_are_due(takeback: CommandLine, world: World) -> None:
+    (world / "flows.py").write_text(FLOWS)
+    due = takeback.done("submit", "flows:greet", "--name", "greeting", "--json").json["id"]
+    said = takeback.done("worker", "flows", "--dry-run")
+    assert said.out == f"Would continue 1 run:\n  {due[:8]}  greeting (flows:greet)\n"
+    assert [one["id"] for one in takeback.done("worker", "flows", "--dry-run", "--json").json["runs"]] == [
+        due
+    ]
+    takeback.done("worker", "flows", "--until-idle")  # it waits for a signal now
+    assert takeback.done("worker", "flows", "--dry-run").out == "Would continue 0 runs.\n"
+
+
+def test_a_dry_run_says_which_tables_would_be_protected_or_not(takeback: CommandLine, world: World) -> None:
+    address = f"sqlite:///{world.root}/shop.db"
+    (world / "shop.db").touch()
+    takeback.done("sql", "exec", address, "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    made = takeback.effect()["id"]
+    said = takeback.done("sql", "unprotect", address, "--dry-run")
+    assert said.out.startswith("Would remove the protection of 1 table: orders.\n"), said.out
+    assert "Would give up the way back of 1 effect:" in said.out and made[:8] in said.out
+    assert takeback.done("sql", "unprotect", address, "--dry-run", "--json").json["tables"] == ["orders"]
+    assert takeback.done("sql", "protect", address, "--dry-run").out.startswith(
+        "Would try to protect 0 tables."
+    )
+
+
+NOT_A_STORE = (
+    "log", "status", "runs", "pending", "checkpoints", "verify", "recover", "forget", "sweep", "undo", "redo",
+    "show @", "mkdir x", "recover --dry-run", "sweep --dry-run", "undo --dry-run", "worker flows --dry-run",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", NOT_A_STORE)
+def test_what_is_no_store_is_a_usage_error_for_every_command(
+    world: World, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    (world / "flows.py").write_text(FLOWS)
+    monkeypatch.chdir(world.root)
+    assert answer([*words.split(), "--store", "/dev/null"]) == 2
+
+
+def test_paths_are_shown_from_the_current_directory(takeback: CommandLine, world: World) -> None:
+    names = [takeback.write(f"{name}.txt", "text\n")["id"] for name in "ab"]
+    for words in (
+        ("write", "a.txt", "--dry-run"), ("rm", "a.txt", "b.txt", "--dry-run"), ("mv", "a.txt", "c", "--dry-run"),
+        ("accept", *names, "--dry-run"), ("accept", *names), ("pin", *names), ("unpin", *names),
+        ("undo", "--dry-run"), ("forget", names[0], "--dry-run"), ("show", names[0]),
+    ):  # fmt: skip
+        said = takeback.done(*words, input="other\n")
+        assert "a.txt" in said.out or "b.txt" in said.out, words
+        assert str(world.root) not in said.out, (words, said.out)
 
 
 def test_show_and_diff_mean_the_newest_effect(takeback: CommandLine) -> None:

@@ -3,7 +3,7 @@
 import sys
 from argparse import Namespace
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.database import PREPARED
 from takeback.audit.rows import counts_of
@@ -46,7 +46,7 @@ _ADDRESS = positional(
 _TABLES = (
     _ADDRESS,
     positional("words", "TABLE", "only these tables (else all)", nargs="*"),
-    flag("--dry-run", "tell what is covered now, and change nothing"),
+    flag("--dry-run", "say what would be protected or not, and change nothing"),
 )
 
 
@@ -197,8 +197,9 @@ def _say_cover(
     cover: "Cover",
     gone: "Sequence[Verdict] | None" = None,
 ) -> None:
-    screen = asked.screen
+    screen, options = asked.screen, asked.options
     given_up = {} if gone is None else {"given_up": [one.effect.id for one in gone]}
+    would = _would(options, cover) if options.action != "doctor" and options.dry_run else {}
     unprotected = [{"table": name, "reason": why} for name, why in cover.unprotected]
     give(
         asked,
@@ -211,9 +212,12 @@ def _say_cover(
             "unprotected": unprotected,
             "says": list(cover.says),
             **given_up,
+            **would,
             "triggers": cover.attachment._asdict() if cover.attachment else None,
         },
     )
+    if would:
+        screen.say(_in_words(options, would["tables"]))
     screen.say(f"{clean(database.url)}: {database.engine}" + (f", tier {cover.tier}" if cover.tier else ""))
     for sentence in cover.says:
         screen.say(f"  {clean(sentence)}")
@@ -226,6 +230,22 @@ def _say_cover(
         screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
     for name, why in cover.unprotected:
         screen.say(f"  {clean(name)}: {clean(why)}")
+
+
+def _would(options: Namespace, cover: "Cover") -> dict[str, Any]:
+    """The tables that a dry run is about: of those named, or of all, what is protected, or is not."""
+    now = cover.protected if options.action == "unprotect" else [name for name, _ in cover.unprotected]
+    words: list[str] = options.words
+    tables = [one for one in now if not words or one in words or one.rpartition(".")[2] in words]
+    return {"dry_run": True, "tables": tables}
+
+
+def _in_words(options: Namespace, tables: list[str]) -> str:
+    # Whether a table can be protected shows only when it is tried.
+    verb = "remove the protection of" if options.action == "unprotect" else "try to protect"
+    what = "every key" if tables == ["*"] else counted(len(tables), "table")
+    names = f": {listed([clean(one) for one in tables], _MOST_LISTED)}" if tables and tables != ["*"] else ""
+    return f"Would {verb} {what}{names}."
 
 
 COMMAND = Command(_sql, mixed=True, parts=_PARTS, only_looks=_only_looks)

@@ -5,11 +5,13 @@ import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
+from takeback.api.store import now
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Does, flag, option, positional
 from takeback.frontends.cli.output.screen import clean, counted, warn
-from takeback.frontends.cli.session.store import give, opened
-from takeback.model.run import OnDeath
+from takeback.frontends.cli.session.store import give, opened, rehearsal
+from takeback.model.ids import short
+from takeback.model.run import OnDeath, is_due
 
 if TYPE_CHECKING:
     from takeback.runs.workflows.function import Workflow
@@ -31,6 +33,8 @@ def _worker(asked: Asked) -> int:
                 raise Misuse(
                     f"Two of these modules have a workflow {key!r}.", hint="Give each a name of its own."
                 )
+    if asked.options.dry_run:
+        return _tell_due(asked, known)
     with opened(asked) as tb:
         worker = tb.worker(known, asked.options.concurrency, lambda words: warn(f"takeback: {clean(words)}"))
         names = ", ".join(sorted(known))
@@ -42,6 +46,22 @@ def _worker(asked: Asked) -> int:
         give(asked, tb, {"worked": worker.worked})
         asked.screen.say(f"{counted(worker.worked, 'run')} continued.")
     return 0
+
+
+def _tell_due(asked: Asked, known: "dict[str, Workflow]") -> int:
+    from takeback.audit.views import run_info_json
+
+    with rehearsal(asked) as tb:
+        at = now()
+        due = [
+            one
+            for one in tb.store.journal.runs(unfinished=True)
+            if one.workflow in known and is_due(one, at) and tb.store.leases.free(one.id, at)
+        ]
+        _tell_unknown(tb, known, asked.options.modules)
+    lines = [f"  {short(one.id)}  {clean(one.name)} ({clean(one.workflow)})" for one in due]
+    said = "\n".join([f"Would continue {counted(len(due), 'run')}{':' if due else '.'}", *lines])
+    return asked.would({"runs": [run_info_json(one) for one in due]}, said)
 
 
 def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> None:
@@ -110,5 +130,6 @@ _ARGUMENTS = (
     positional("modules", "MODULE", "Python modules with workflows, such as app.flows", nargs="+"),
     option("--concurrency", "N", "runs that are worked on at a time (1)", type=_number, default=1),
     flag("--until-idle", "end when nothing is due; runs that sleep or wait do not count"),
+    flag("--dry-run", "only list the runs that are due"),
 )
 COMMAND = Command(_worker, _ARGUMENTS, does=Does.SETTLES)

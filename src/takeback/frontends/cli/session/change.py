@@ -236,19 +236,24 @@ def _about_the_loss(asked: Asked) -> str:
 
 
 def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
-    screen, summary = asked.screen, clean(plan["summary"])
+    screen, place = asked.screen, here()
+    summary = near_text(clean(plan["summary"]), place)
     if plan["changes_nothing"]:
         screen.say(f"Would change nothing: {summary}.")
         return
     if not plan["possible"]:
-        screen.say(screen.paint(f"Would be refused: {clean(plan['refused']) or f'{summary}.'}", "red"))
+        screen.say(
+            screen.paint(
+                f"Would be refused: {near_text(clean(plan['refused']), place) or f'{summary}.'}", "red"
+            )
+        )
     else:
         exact = "undo would be exact" if plan["exact"] else "undo would not be exact"
         screen.say(f"Would {summary}; {exact}.")
     for one in plan["lost"]:
-        screen.say(f"  cannot be brought back: {clean(one)}")
+        screen.say(f"  cannot be brought back: {near_text(clean(one), place)}")
     if plan["residue"]:
-        screen.say(f"  undo would leave behind: {clean(plan['residue'])}")
+        screen.say(f"  undo would leave behind: {near_text(clean(plan['residue']), place)}")
 
 
 def mode_of(text: str) -> int:
