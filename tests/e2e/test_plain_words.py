@@ -55,6 +55,21 @@ def test_the_undo_of_a_move_over_another_file_tells_what_each_name_has_again(
 
     undone, redone = takeback.done("undo").out, takeback.done("redo").out
 
-    assert "  a  moved back from b\n" in undone
-    assert "  b  moved back to a; what it had replaced is here again\n" in undone
-    assert "  b  moved again from a\n" in redone
+    assert undone.startswith("Took back 1 move in ") and "  b → a; b is again what it was\n" in undone
+    assert redone.startswith("Brought back 1 move in ") and "  a → b\n" in redone
+
+
+def test_what_was_moved_on_is_named_with_what_to_do(takeback: CommandLine, world: World) -> None:
+    earlier = takeback.write("other", "text")["id"]
+    (world / "a").write_text("a")
+    takeback.done("mv", "a", "b")
+    (world / "b").rename(world / "c")
+
+    said = takeback("undo")
+
+    assert said.code == 3
+    assert "error: b is no longer there, so it cannot be moved back to a.\n" in said.err
+    assert "Put b back, then undo again." in said.err and earlier[:8] in said.err
+    assert [one["resource"][-2:] for one in takeback("undo", "--json").json["targets"]] == ["/a", "/b"]
+    (world / "c").rename(world / "b")
+    assert "  b → a\n" in takeback.done("undo", "--dry-run").out

@@ -126,7 +126,7 @@ def test_both_names_of_a_move_say_what_is_in_the_way(files: Files) -> None:
     (files / "b").unlink()
     a, b = files.desk.adapter.assess(undo_of(effect), effect).outcomes
     assert a.detail == f"stays as it is, because {files / 'b'} is no longer there"
-    assert b.detail == "is no longer there"
+    assert b.detail == f"is no longer there, so it cannot be moved back to {files / 'a'}"
 
 
 def test_a_change_of_mode_or_owner_since_is_a_conflict_too(files: Files) -> None:

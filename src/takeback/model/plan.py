@@ -81,6 +81,10 @@ class Obstacle(StrEnum):
     PROTECTED = "protected"  # it is marked immutable or append-only
     OTHER = "other"  # not a change of it, but something that the detail tells: other rows, a rule, an effect that stays
     OPEN = "open"  # a process has it open, and would go on writing to what was put aside
+    MOVED_ON = "moved on"  # what was moved is no longer where it was moved to
+    COMPANION = (
+        "companion"  # nothing of its own: it is taken back together with another, which something hinders
+    )
     MOUNT = "mount"  # something was mounted or unmounted on the way to it
 
 
@@ -103,6 +107,7 @@ def outcome_from(told: Sequence[Any]) -> TargetOutcome:
 
 _MOST_NAMED = 5
 _BY_HAND = {
+    Obstacle.MOVED_ON: "Put {path} back",
     Obstacle.OPEN: "The process would keep writing to the old file: end it",
     Obstacle.MOUNT: "Mount or unmount it as it was",
     Obstacle.DIRECTORY: "Make the missing directory again",
@@ -114,12 +119,18 @@ _BY_HAND = {
 
 def in_the_way(found: Sequence[TargetOutcome], verb: str) -> str:
     """The targets that cannot be taken back, in a sentence. Only of those that were changed since it says so."""
+    found = without_companions(found)
     changed = [one for one in found if one.obstacle is Obstacle.CHANGED]
     others = _listed([one for one in found if one.obstacle is not Obstacle.CHANGED])
     if not changed:
         return f"{others}."
     also = f" Also in the way: {others}." if others else ""
     return f"Modified after this effect, so {verb} would overwrite those changes: {_listed(changed)}.{also}"
+
+
+def without_companions(found: Sequence[TargetOutcome]) -> Sequence[TargetOutcome]:
+    """Those that tell why: the two names of a move have one reason."""
+    return [one for one in found if one.obstacle is not Obstacle.COMPANION] or found
 
 
 def _listed(found: Sequence[TargetOutcome]) -> str:

@@ -183,7 +183,7 @@ def _all_or_none(steps: list[FileStep]) -> list[FileStep]:
     return [
         each
         if each.outcome.outcome is odd.outcome
-        else FileStep(each.outcome._replace(outcome=odd.outcome, detail=why, obstacle=Obstacle.OTHER))
+        else FileStep(each.outcome._replace(outcome=odd.outcome, detail=why, obstacle=Obstacle.COMPANION))
         for each in steps[::-1]
     ]
 
@@ -399,7 +399,7 @@ def _undo_move(move: FileMove, on_conflict: OnConflict) -> list[FileStep]:
         return _both(targets, Outcome.ALREADY, "it is where it was before")
     if not same(now_here, move.what):
         if now_here["type"] == "absent":
-            return _in_the_way(targets, here, "is no longer there", Obstacle.GONE)
+            return _in_the_way(targets, here, "is no longer there", Obstacle.MOVED_ON, there)
         if on_conflict is not OnConflict.FORCE:
             return _in_the_way(targets, here, "is another file now")
     sight = _sight_at(there, waiting) or Sight(ABSENT)
@@ -430,20 +430,21 @@ def _undo_move(move: FileMove, on_conflict: OnConflict) -> list[FileStep]:
 
 
 def _in_the_way(
-    targets: tuple[Target, Target], culprit: str, what: str, obstacle: Obstacle = Obstacle.CHANGED
+    targets: tuple[Target, Target],
+    culprit: str,
+    what: str,
+    obstacle: Obstacle = Obstacle.CHANGED,
+    aim: str = "",
 ) -> list[FileStep]:
-    """A conflict of both names, told of each so that it can stand behind it in a sentence."""
+    """A conflict of both names, told of each so that it can stand behind it in a sentence. `aim`: where the culprit
+    would go."""
+    so = f", so it cannot be moved back to {display(aim)}" if aim else ""
     why = f"stays as it is, because {display(culprit)} {what}"
+    told = {True: (what + so, obstacle), False: (why, Obstacle.COMPANION)}
+    outcomes = [(target.resource, *told[target.resource == culprit]) for target in targets]
     return [
-        FileStep(
-            TargetOutcome(
-                target.resource,
-                Outcome.CONFLICT,
-                what if target.resource == culprit else why,
-                obstacle=obstacle,
-            )
-        )
-        for target in targets
+        FileStep(TargetOutcome(resource, Outcome.CONFLICT, detail, obstacle=hinders))
+        for resource, detail, hinders in outcomes
     ]
 
 

@@ -323,7 +323,7 @@ def _staying(resource: str, bond: Bond, culprit: TargetOutcome) -> PathStep:
     why = f"stays as it is, because {name} {culprit.detail}"
     if bond is Bond.MOVE:
         why = f"stays as it is with {name}, its other name in a move"
-    return PathStep(TargetOutcome(resource, culprit.outcome, why, obstacle=Obstacle.OTHER))
+    return PathStep(TargetOutcome(resource, culprit.outcome, why, obstacle=Obstacle.COMPANION))
 
 
 def _told(target: Target, outcome: Outcome, detail: str, change: Target | None = None) -> PathStep:

@@ -45,6 +45,7 @@ from takeback.model.plan import (
     nothing_to_do,
     out_of_the_way,
     way_to_both,
+    without_companions,
 )
 from takeback.model.resource import display, path_of, shell_word
 from takeback.runs.selection import overwriting, overwritten
@@ -147,6 +148,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
     passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
     made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
     undone = partly_undone(tb, made) if result.undo else {}
+    moves = _moves(wanted, result, made)
     give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
     _say_passed(asked, wanted.passed)
     if not result.targets and result.outcome == "done":
@@ -160,12 +162,12 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
             screen.say(
                 f"  {screen.paint(short(effect.id), 'cyan')}  {near_text(clean(effect.change.summary), here())}"
             )
-        _list_targets(asked, result, f"would {wanted.verb}")
+        _list_targets(asked, result, f"would {wanted.verb}", moves)
         _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
-            screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
-        _list_targets(asked, result, words.of_a_target)
+            screen.say(f"{words.past} {_amount(result, moves)} in {took(started)}.")
+        _list_targets(asked, result, words.of_a_target, moves)
     _say_along(asked, result.along)
     for id, paths in undone.items():
         whole = len(tb.effect(id).targets)
@@ -251,7 +253,8 @@ def _troubles(tb: "Takeback", wanted: WantedUndo, result: UndoResult) -> list[Ta
 def _not_all(
     tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[TargetOutcome]
 ) -> TakebackError:
-    names = listed([f"{named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad], sign="; ")
+    why = without_companions(bad)
+    names = listed([f"{named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in why], sign="; ")
     some = any(one.outcome in _GOOD for one in result.targets)
     was = "would be" if result.outcome == "planned" else "was"
     kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
@@ -356,16 +359,36 @@ def _still_saved(tb: "Takeback", result: UndoResult) -> str:
     )
 
 
-def _amount(result: UndoResult) -> str:
+def _moves(wanted: WantedUndo, result: UndoResult, made: Sequence[Effect]) -> dict[str, str]:
+    """Of the moves that were taken back or brought back whole, by effect: from where to where."""
+    told: dict[str, str] = {}
+    for effect, move in zip(result.effects, made, strict=True):
+        outcomes = [one.outcome for one in result.targets if one.effect == effect.id]
+        if move.change.kind != "move" or outcomes != [Outcome.UNDONE] * 2:
+            continue
+        names = [near(display(one), here()) for one in (move.change.resource, move.change.args["to"])]
+        first, then = reversed(names) if wanted.verb == "undo" else names
+        replaced = any(
+            one.resource == move.change.args["to"] and one.before.get("type") != "absent"
+            for one in move.targets
+        )
+        again = f"; {first} is again what it was" if replaced and wanted.verb == "undo" else ""
+        told[effect.id] = f"{first} → {then}{again}"
+    return told
+
+
+def _amount(result: UndoResult, moves: Mapping[str, str]) -> str:
     """Of what was changed, calls first: they reach furthest. What was as it should be already is not counted."""
-    rest = [one for one in result.targets if not is_of_database(one.resource)]
+    of_files = [one for one in result.targets if not is_of_database(one.resource)]
+    rest = [one for one in of_files if one.effect not in moves]
     calls = [one for one in rest if one.resource.startswith("call://")]
     paths = [one for one in rest if not one.resource.startswith("call://")]
     kind = "key" if paths and all("#" in one.resource for one in paths) else "path"
     files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
     if kind == "path" and all(_is_file(target) for effect in files for target in _of_paths(effect)):
         kind = "file"
-    told = [_counted(calls, "call"), _counted(paths, kind), *amounts_of(result)]
+    moved = counted(len(moves), "move") if moves else ""
+    told = [_counted(calls, "call"), moved, _counted(paths, kind), *amounts_of(result)]
     names = _names_of_calls(result, calls)
     if told[0] and names:
         told[0] += f" ({names})"
@@ -409,7 +432,7 @@ def _show_merges(asked: Asked, result: UndoResult) -> None:
         asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
 
 
-def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
+def _list_targets(asked: Asked, result: UndoResult, word: str, moves: Mapping[str, str]) -> None:
     """What lies below the reader comes first. Of many only some of those that went well are listed, by directory."""
     screen, place = asked.screen, here()
     styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
@@ -421,7 +444,12 @@ def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
         folded_lines = folded((named(one) for one in undone), _FIRST_LISTED, place)
     for line in folded_lines:
         screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {line}")
+    whole = dict(moves) if not folded_lines else {}
+    for line in whole.values():
+        screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {clean(line)}")
     for one in shown:
+        if one.effect in whole:
+            continue
         detail = detail_of(one, result)
         detail = f"  {near_text(clean(detail), place)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
