@@ -31,11 +31,6 @@ from takeback.storage.protocols import Blobs
 # FLUSHDB and FLUSHALL: every key that is there is put aside in one step, and captured from there.
 
 
-def refuse_flush(link: RedisLink, name: str) -> None:
-    if name == "flushall":
-        _refuse_other_databases(link)
-
-
 def _refuse_other_databases(link: RedisLink) -> None:
     told: bytes = link.one("INFO", "keyspace")
     filled = [line for line in told.decode().splitlines() if line.startswith("db")]
@@ -67,25 +62,17 @@ LENGTH = 100
 _CONTAINERS = ("xgroup", "object", "memory", "xinfo")
 
 
-def summary_of(statement: str, parameters: Any = (), many: bool = False) -> str:
+def summary_of(statement: str, parameters: Any) -> str:
     try:
-        wanted = request(statement, _first(parameters) if many else parameters)
+        wanted = request(statement, parameters)
     except Misuse:
         return statement.split(maxsplit=1)[0][:LENGTH] if statement.split() else ""
-    return shown(wanted) + (f" ({len(parameters)} times)" if many else "")
-
-
-def shown(wanted: RedisRequest) -> str:
     visible = 2 + (wanted.name in _CONTAINERS)
     words = [word.decode("utf-8", "backslashreplace") for word in wanted.words]
     text = " ".join([words[0].upper(), *words[1:visible]])
     text = "".join(letter if letter.isprintable() else "·" for letter in text)
     text = text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
     return f"{text} …" if len(words) > visible else text
-
-
-def _first(parameters: Any) -> Any:
-    return parameters[0] if parameters else ()
 
 
 COLUMNS = ("reply",)
@@ -148,7 +135,8 @@ class RedisSession:
             commands: tuple[Command, ...] = (wanted.words,)
             if judged.flushes:
                 assert self._effect is not None
-                refuse_flush(self.link, wanted.name)
+                if wanted.name == "flushall":
+                    _refuse_other_databases(self.link)
                 commands = (put_aside(self._effect.id),)
             self._queue.append(Queued(wanted, judged, commands, self._count))
         self._count += 1
@@ -166,13 +154,15 @@ class RedisSession:
             if not keys and not wide:
                 self._answer(queue, transact(self.link, commands) or [])
                 return None
-            steps = Steps(commands, wide=wide)
             most = most_of(effect)
             gone = count(self.link, most) if wide else 0
 
             def decide(seen: SeenKeys) -> Steps | None:
                 refuse_too_many_keys(most, gone + _may_change(queue, seen))
-                return _steps(seen, steps)
+                if seen.op is not None:
+                    return None
+                refuse_fenced(seen)
+                return Steps(commands, wide=wide)
 
             made = change(self.link, self._blobs, effect.id, keys, decide)
         except NotTaken as refusal:
@@ -214,8 +204,8 @@ class RedisSession:
         rest = iter(replies)
         for queued in queue:
             own = [next(rest) for _ in queued.commands]
-            if any(isinstance(one, Exception) for one in own):
-                raise said_no(queued.wanted, next(one for one in own if isinstance(one, Exception)))
+            if errors := [one for one in own if isinstance(one, Exception)]:
+                raise said_no(queued.wanted, errors[0])
             found[queued.number].append(b"OK" if queued.judged.flushes else own[0])
         self.answers = tuple(_rows(each) for each in found)
 
@@ -246,13 +236,6 @@ def _may_change(queue: Sequence[Queued], seen: SeenKeys) -> int:
         if key in there or queued.wanted.name not in _REMOVES
     }
     return len(named)
-
-
-def _steps(seen: SeenKeys, steps: Steps) -> Steps | None:
-    if seen.op is not None:
-        return None
-    refuse_fenced(seen)
-    return steps
 
 
 def _rows(replies: Sequence[Any]) -> Rows:
