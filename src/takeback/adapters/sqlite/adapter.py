@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from takeback.adapters.database import (
@@ -29,7 +30,6 @@ from takeback.adapters.database import (
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import (
-    PAGE,
     SqliteDesk,
     SqliteSession,
     changes,
@@ -110,10 +110,7 @@ class SqliteAdapter(DatabaseAdapter):
         return tuple(self._ask(database_of(effect), "standing_on", effect.id))
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
-        after = 0
-        while found := self._ask(database_of(effect), "rows", effect.id, after, PAGE):
-            yield from changes(found)
-            after = found[-1][0]
+        return changes(partial(self._ask, database_of(effect)), effect.id)
 
     def cover(self, database: Database) -> Cover:
         found = self._ask(self._there(database), "cover")
@@ -275,7 +272,10 @@ class SqliteAdapter(DatabaseAdapter):
         database = database_of(effect)
         copy = _copy(database, effect)
         for end, pieces in files.items():
-            with open(f"{copy}{_THEN}{end}", "xb", opener=_privately) as file:
+            name = f"{copy}{_THEN}{end}"
+            with open(
+                name, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)
+            ) as file:
                 file.writelines(pieces)
         self._ask(database, "recall", f"{copy}{_THEN}", copy)
 
@@ -341,10 +341,6 @@ def _copy(database: Database, effect: Effect) -> str:
     """Of the file as it was before a program. Scratch carries the name of its effect."""
     directory, name = os.path.split(path_of(database))
     return os.path.join(directory, f".takeback-{effect.id}-{name}")
-
-
-def _privately(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _policy(change: Change) -> str:

@@ -109,16 +109,13 @@ class Log:
     def number(self, shape: SqliteShape) -> int:
         """Of a table as it looks now."""
         if (known := self._numbers.get(id := shape.id)) is None:
-            found = self._connection.execute(
-                "SELECT no FROM main.takeback_table WHERE name = ? AND sql = ?", id
-            ).fetchone()
-            if found is None:
+            if (known := self.number_of(shape)) is None:
                 self._connection.execute(
                     "INSERT INTO main.takeback_table (name, sql, shape) VALUES (?, ?, ?)",
                     (*id, shape.told()),
                 )
-                found = (self._connection.last_insert_rowid(),)
-            known = self._numbers[id] = found[0]
+                known = self._connection.last_insert_rowid()
+            self._numbers[id] = known
         return known
 
     def number_of(self, shape: SqliteShape) -> int | None:
@@ -154,20 +151,15 @@ class Log:
 
     def next_number(self) -> int:
         """Of an op that is written next."""
-        if self._next is not None and self._recent <= _RECENT:
-            return self._next
-        return self._found_number()
-
-    def _found_number(self) -> int:
-        if self._next is not None:
+        if self._next is None:
+            last, self._recent = self._connection.execute(
+                "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), (SELECT last FROM main.takeback_op "
+                "ORDER BY no DESC LIMIT 1)), (SELECT count(*) FROM main.takeback_recent)"
+            ).fetchone()
+            self._next = int(last or 0) + 1
+        elif self._recent > _RECENT:
             self.settle()
-            return self._next
-        last, self._recent = self._connection.execute(
-            "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), "
-            "(SELECT last FROM main.takeback_op ORDER BY no DESC LIMIT 1)), (SELECT count(*) FROM main.takeback_recent)"
-        ).fetchone()
-        self._next = number = int(last or 0) + 1
-        return number
+        return self._next
 
     def add_op(self, no: int, id: str, last: int, undoes: str, about: dict[str, Any]) -> None:
         self.settle()
@@ -183,7 +175,11 @@ class Log:
         op: tuple[Any, ...] = (no, id, last, FORMAT, int(time.time()), about)
         for image in images:
             width = len(image) - 3
-            statement = self._adding_small.get(width) or self._small(width)
+            if (statement := self._adding_small.get(width)) is None:
+                statement = self._adding_small[width] = (
+                    "INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, "
+                    f"{image_columns(0, width)}) VALUES ({', '.join('?' * (width + 9))})"
+                )
             self._connection.execute(statement, op + image)
             op = (op[0] + (2 if op[1] else 1), None, None, None, None, None)
         self._next = last + 1
@@ -197,20 +193,12 @@ class Log:
         self._recent += 1
         return True
 
-    def _small(self, width: int) -> str:
-        statement = (
-            "INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, "
-            f"{image_columns(0, width)}) VALUES ({', '.join('?' * (width + 9))})"
-        )
-        self._adding_small[width] = statement
-        return statement
-
     def settle(self) -> None:
         """Everything to its place. In a transaction that writes."""
         if not self.is_there:
             return
         if self._next is None:
-            self._found_number()
+            self.next_number()
         if not self._recent:
             return
         columns = image_columns(0, self.width)
@@ -247,8 +235,7 @@ class Log:
 
     def tables_of(self, op: SqliteOp) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
         """Number, name, sql and shape of each table that the op has images of."""
-        numbers = op.about.get("numbers", ())
-        for no in numbers:
+        for no in op.about.get("numbers", ()):
             name, sql, shape = self._connection.execute(
                 "SELECT name, sql, shape FROM main.takeback_table WHERE no = ?", (no,)
             ).fetchone()

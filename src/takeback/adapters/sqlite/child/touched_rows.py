@@ -180,8 +180,7 @@ def changes(
             yield key, UPDATE, *before, *after
 
 
-# An effect that made or changed one row: most do. It is written by one statement, which copies what the row
-# is now
+# An effect that made or changed one row: most do. It is written by one statement, which copies what the row is now
 # inside SQLite. Beside a transaction that takes a tenth of a millisecond every call counts, so there are few.
 
 
