@@ -5,11 +5,18 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, Protocol
 
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Conflict, Corrupt, Drifted, Misuse, Refused, TakebackError
-from takeback.model.box import Link, Point, box_of, point_from_json, point_to_json
+from takeback.model.box import (
+    Link,
+    Point,
+    box_of,
+    point_from_json,
+    point_to_json,
+)
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect
 from takeback.model.ids import new_id, short
@@ -98,7 +105,7 @@ class BoxAdapter:
 
     def apply(self, effect: Effect) -> Receipt:
         for target in effect.targets:
-            self._move(effect, target.before, target.after)
+            self._move(effect, target.resource, target.before, target.after)
         return Receipt()
 
     def verify(self, effect: Effect) -> Sighting:
@@ -108,7 +115,7 @@ class BoxAdapter:
 
     def undo(self, effect: Effect) -> None:
         for target in effect.targets:
-            self._move(effect, target.after, target.before)
+            self._move(effect, target.resource, target.after, target.before)
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held: a layer that no effect came of is scratch, and goes with the next sweep."""
@@ -129,9 +136,8 @@ class BoxAdapter:
         except TakebackError:
             return False
 
-    def _move(self, effect: Effect, start: dict[str, Any], to: dict[str, Any]) -> None:
-        box = box_of(effect.change.resource)
-        if not self.heads.move(box, point_from_json(start), point_from_json(to)):
+    def _move(self, effect: Effect, resource: str, start: dict[str, Any], to: dict[str, Any]) -> None:
+        if not self.heads.move(box_of(resource), point_from_json(start), point_from_json(to)):
             raise _drifted(effect.change)
 
     def _sighted(self, target: Target) -> TargetSighting:
@@ -225,22 +231,16 @@ def squash_below(layers: Chains, layer: str) -> None:
         size *= STEP
 
 
-def squash_stretch(layers: Chains, layer: str, until: int) -> bool:
+def squash_stretch(layers: Chains, layer: str, until: int) -> None:
     """One that stands for a layer and those below it that are deeper than `until`."""
-    stretch: list[Link] = []
-    for link in layers.chain(layer):
-        if link.depth <= until:
-            break
-        stretch.append(link)
+    stretch = list(takewhile(lambda link: link.depth > until, layers.chain(layer)))
     if len(stretch) < 2 or layers.depth(stretch[-1].parent) != until:
-        return False
-    if not all(map(layers.is_whole, stretch)):
-        return False  # what is damaged must not look as if it were not
-    squash_links(layers, stretch)
-    return True
+        return
+    if all(map(layers.is_whole, stretch)):  # what is damaged must not look as if it were not
+        squash_links(layers, stretch)
 
 
-def squash_links(layers: Chains, stretch: list[Link]) -> Link:
+def squash_links(layers: Chains, stretch: list[Link]) -> None:
     """It counts only when it is durable: the layers it stands for may be swept then."""
     from takeback.sandbox.layer_owner import remove_as_owner, squash_as_owner
 
@@ -257,7 +257,6 @@ def squash_links(layers: Chains, stretch: list[Link]) -> Link:
         raise
     layers.add(made)
     layers.reread(box)
-    return made
 
 
 def is_long(layers: Chains, layer: str) -> bool:

@@ -158,11 +158,8 @@ class Asker:
         if effect.receipt:
             return Sighting(Standing.AFTER, receipt=effect.receipt)
         self.refuse_under_way(effect)
-        return Sighting(
-            Standing.UNKNOWN,
-            "it has no verify=, so takeback cannot find out whether it happened",
-            again=again,
-        )
+        why = "it has no verify=, so takeback cannot find out whether it happened"
+        return Sighting(Standing.UNKNOWN, why, again=again)
 
     def refuse_under_way(self, effect: Effect) -> None:
         """Raise `InDoubt` while the calling process may still send the call: "not found" is no answer then."""

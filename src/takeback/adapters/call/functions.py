@@ -109,14 +109,11 @@ def at_once(result: Any) -> Any:
 
 def under_way(name: str) -> bool:
     """On this machine, in this network namespace."""
-    import socket
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-        try:
-            one.bind(_address(name))
-        except OSError:
-            return True
-    return False
+    try:
+        with _held(name):
+            return False
+    except TimedOut:
+        return True
 
 
 def _held(name: str) -> AbstractContextManager[Any]:
@@ -126,15 +123,11 @@ def _held(name: str) -> AbstractContextManager[Any]:
 
     one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        one.bind(_address(name))
+        one.bind(b"\0takeback-call-" + name.encode())
     except OSError as error:
         one.close()
         raise TimedOut("an earlier try of it is still under way") from error
     return one
-
-
-def _address(name: str) -> bytes:
-    return b"\0takeback-call-" + name.encode()
 
 
 # A script that somebody ran: whether it can be imported to find its functions, or would do everything again.

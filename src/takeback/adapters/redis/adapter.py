@@ -19,7 +19,7 @@ from takeback.adapters.database import (
 )
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.redis import marks
-from takeback.adapters.redis.change import images_of, transact
+from takeback.adapters.redis.change import images_of, send, transact
 from takeback.adapters.redis.connection import Command, RedisLink, good
 from takeback.adapters.redis.dependents import standing_on
 from takeback.adapters.redis.images import IMAGES, anchor, keep, receipt_of, same
@@ -119,8 +119,7 @@ class RedisAdapter(DatabaseAdapter):
             no, keys = touched(link, self._blobs, effect)
             if no:
                 listed = keys if len(keys) <= marks.MOST else ()  # very many are not in the index
-                for reply in link.ask(*marks.unmark(effect.id, no, listed)):
-                    good(reply)
+                send(link, marks.unmark(effect.id, no, listed))
 
     # As an adapter for databases.
 

@@ -17,7 +17,7 @@ from takeback.adapters.redis.images import (
     seen_each,
 )
 from takeback.adapters.redis.marks import OWN, LeftKeys, RedisOp
-from takeback.errors import InDoubt, Refused, ResourceUnreachable, StoreBusy
+from takeback.errors import InDoubt, ResourceUnreachable, StoreBusy
 from takeback.storage.protocols import Blobs
 
 ATTEMPTS = 50
@@ -53,10 +53,6 @@ class MadeChange(NamedTuple):
             (one.at(self.left.now), other) for one, other in zip(self.before, self.left.images, strict=True)
         )
         return receipt_of(pairs) | {IMAGES: list(self.images)}
-
-    @property
-    def errors(self) -> tuple[Exception, ...]:
-        return tuple(reply for reply in self.replies if isinstance(reply, Exception))
 
 
 def change(
@@ -118,14 +114,6 @@ def images_of(link: RedisLink, keys: Sequence[bytes]) -> Iterator[Image]:
     for start in range(0, len(keys), AT_ONCE):
         chunk = keys[start : start + AT_ONCE]
         yield from seen_each(chunk, list(map(good, link.ask(*_asking(chunk)))))
-
-
-def refuse_fenced(found: SeenKeys) -> None:
-    if found.fenced:
-        raise Refused(
-            "Another process has recorded that this did not happen.",
-            hint="Nothing was changed. This process was away for too long; do it again as a new effect.",
-        )
 
 
 def transact(link: RedisLink, commands: Sequence[Command]) -> list[Any] | None:
@@ -248,9 +236,9 @@ def build(link: RedisLink, effect: str, images: Iterable[Image]) -> None:
         if image.dump is not None:
             waiting.append(restore(image._replace(key=prefix + image.key)))
         if len(waiting) >= AT_ONCE:
-            _send(link, waiting)
+            send(link, waiting)
             waiting = []
-    _send(link, waiting)
+    send(link, waiting)
 
 
 def restore(image: Image) -> Command:
@@ -260,7 +248,8 @@ def restore(image: Image) -> Command:
     return ("RESTORE", image.key, expires, image.dump, "REPLACE", "ABSTTL")
 
 
-def _send(link: RedisLink, commands: list[Command]) -> None:
+def send(link: RedisLink, commands: Sequence[Command]) -> None:
+    """All of them, in one round trip."""
     if commands:
         for reply in link.ask(*commands):
             good(reply)

@@ -100,9 +100,8 @@ REFUSED: dict[str, Refusal] = {
     **dict.fromkeys(("auth", "hello", "client", "reset", "quit"), _CONNECTION),
 }  # fmt: skip
 
-# Options that make a command one of those.
-WAITING = {"xread": b"BLOCK", "xreadgroup": b"BLOCK"}
-OTHER_DATABASE = {"copy": b"DB"}
+# An option makes them wait.
+WAITING = ("xread", "xreadgroup")
 
 # Neither `readonly` nor `write` in the server's own list, and harmless.
 HARMLESS = frozenset(("ping", "echo", "time", "info", "lastsave", "command", "role"))
@@ -110,17 +109,14 @@ HARMLESS = frozenset(("ping", "echo", "time", "info", "lastsave", "command", "ro
 
 def option(name: str, arguments: tuple[bytes, ...]) -> Refusal | None:
     """A refusal for what an option asks for. Read only where options can stand: a key may be called BLOCK."""
-    word = WAITING.get(name)
-    if word:
+    if name in WAITING:
         # … GROUP g c COUNT n BLOCK ms NOACK STREAMS key … id …
         upper = [argument.upper() for argument in arguments]
         end = upper.index(b"STREAMS") if b"STREAMS" in upper else len(upper)
         start = 3 if upper[:1] == [b"GROUP"] else 0
-        return _BLOCKING if word in upper[start:end] else None
-    word = OTHER_DATABASE.get(name)
-    if word and word in (argument.upper() for argument in arguments[2:]):
-        return _DATABASES
-    return None
+        return _BLOCKING if b"BLOCK" in upper[start:end] else None
+    is_elsewhere = name == "copy" and b"DB" in (argument.upper() for argument in arguments[2:])
+    return _DATABASES if is_elsewhere else None
 
 
 FLUSHES = ("flushdb", "flushall")

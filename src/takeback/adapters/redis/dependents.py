@@ -1,6 +1,7 @@
 """Effects that came later and touched the same keys."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from takeback.adapters.redis import marks
@@ -47,13 +48,11 @@ def _found_by(link: RedisLink, blobs: Blobs, effect: str) -> Iterator[Image]:
 
 def changed_by(link: RedisLink, no: int, keys: Sequence[bytes], itself: str) -> dict[bytes, str]:
     """The last effect still in force that touched each of these keys after that place."""
-    in_force: dict[str, bool] = {}
 
+    @cache
     def holds(effect: str) -> bool:
-        if effect not in in_force:
-            op = marks.find(link, effect)
-            in_force[effect] = op is not None and not op.undone_by
-        return in_force[effect]
+        op = marks.find(link, effect)
+        return op is not None and not op.undone_by
 
     wide = marks.later_in(link, WIDE, no) if keys else []
     found: dict[bytes, str] = {}

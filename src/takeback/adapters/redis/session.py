@@ -14,11 +14,11 @@ from takeback.adapters.redis.change import (
     change,
     drain,
     put_aside,
-    refuse_fenced,
+    send,
     transact,
 )
 from takeback.adapters.redis.commands import Judged, RedisRequest, judge, request, said_no
-from takeback.adapters.redis.connection import Command, RedisLink, good, trouble
+from takeback.adapters.redis.connection import Command, RedisLink, trouble
 from takeback.adapters.redis.images import IMAGES
 from takeback.adapters.redis.marks import OWN
 from takeback.adapters.redis.server import RedisLinks, identity
@@ -82,7 +82,7 @@ _REMOVES = ("del", "unlink", "getdel")
 class Queued(NamedTuple):
     wanted: RedisRequest
     judged: Judged
-    commands: tuple[Command, ...]
+    command: Command
     number: int  # of the `execute` it belongs to
 
 
@@ -132,13 +132,13 @@ class RedisSession:
         for one in parameters if many else (parameters,):
             wanted = request(statement, one)
             judged = judge(self.link, wanted)
-            commands: tuple[Command, ...] = (wanted.words,)
+            command: Command = wanted.words
             if judged.flushes:
                 assert self._effect is not None
                 if wanted.name == "flushall":
                     _refuse_other_databases(self.link)
-                commands = (put_aside(self._effect.id),)
-            self._queue.append(Queued(wanted, judged, commands, self._count))
+                command = put_aside(self._effect.id)
+            self._queue.append(Queued(wanted, judged, command, self._count))
         self._count += 1
         return Rows()
 
@@ -147,7 +147,7 @@ class RedisSession:
         assert effect is not None
         self._effect, self._queue = None, []
         keys = tuple(dict.fromkeys(key for queued in queue for key in queued.judged.keys))
-        commands = tuple(command for queued in queue for command in queued.commands)
+        commands = tuple(queued.command for queued in queue)
         wide = any(queued.judged.flushes for queued in queue)
         _refuse_too_many(keys)
         try:
@@ -161,7 +161,11 @@ class RedisSession:
                 refuse_too_many_keys(most, gone + _may_change(queue, seen))
                 if seen.op is not None:
                     return None
-                refuse_fenced(seen)
+                if seen.fenced:
+                    raise Refused(
+                        "Another process has recorded that this did not happen.",
+                        hint="Nothing was changed. This process was away for too long; do it again as a new effect.",
+                    )
                 return Steps(commands, wide=wide)
 
             made = change(self.link, self._blobs, effect.id, keys, decide)
@@ -169,7 +173,7 @@ class RedisSession:
             raise _not_taken(refusal, queue) from None
         if made is None:
             return {}  # under this id it was made before
-        if made.errors:
+        if any(isinstance(reply, Exception) for reply in made.replies):
             self._take_back(effect, queue, made)
         self._answer(queue, made.replies)
         receipt = made.receipt()
@@ -179,8 +183,7 @@ class RedisSession:
             op, tables = drain(self.link, self._blobs, effect.id, op)
             receipt |= {"tables": tables, IMAGES: [op.before, op.after]}
         if not receipt["tables"]:
-            for reply in self.link.ask(*marks.unmark(effect.id, made.left.no, keys)):
-                good(reply)
+            send(self.link, marks.unmark(effect.id, made.left.no, keys))
             return None
         self._written.add(effect.id)
         return receipt
@@ -194,19 +197,16 @@ class RedisSession:
                 "A command failed, and another client modified the keys of the others at the same time.",
                 hint="Their changes stay, as an effect that can be undone.",
             ) from conflict
-        commands = [queued for queued in queue for _ in queued.commands]
-        for queued, reply in zip(commands, made.replies, strict=True):
+        for queued, reply in zip(queue, made.replies, strict=True):
             if isinstance(reply, Exception):
                 raise said_no(queued.wanted, reply)
 
     def _answer(self, queue: Sequence[Queued], replies: Sequence[Any]) -> None:
         found: list[list[Any]] = [[] for _ in range(self._count)]
-        rest = iter(replies)
-        for queued in queue:
-            own = [next(rest) for _ in queued.commands]
-            if errors := [one for one in own if isinstance(one, Exception)]:
-                raise said_no(queued.wanted, errors[0])
-            found[queued.number].append(b"OK" if queued.judged.flushes else own[0])
+        for queued, reply in zip(queue, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise said_no(queued.wanted, reply)
+            found[queued.number].append(b"OK" if queued.judged.flushes else reply)
         self.answers = tuple(_rows(each) for each in found)
 
     def rollback(self) -> None:
@@ -243,8 +243,7 @@ def _rows(replies: Sequence[Any]) -> Rows:
 
 
 def _not_taken(refusal: NotTaken, queue: Sequence[Queued]) -> TakebackError:
-    commands = [queued for queued in queue for _ in queued.commands]
-    if 0 <= refusal.place < len(commands):
-        return said_no(commands[refusal.place].wanted, refusal.error)
+    if 0 <= refusal.place < len(queue):
+        return said_no(queue[refusal.place].wanted, refusal.error)
     found = trouble(refusal.error)
     return StatementFailed(str(found), hint=found.hint)

@@ -139,10 +139,8 @@ def _forward(link: RedisLink, effect: Effect, of: Effect, images: tuple[str, str
         if any(over[image.key].current != image for image in there.images):
             let_go(link)
             raise _moved(of)
-        try:
+        with _ours():
             replies = transact(link, (command,))
-        except NotTaken as refusal:
-            raise trouble(refusal.error) from None
         if replies is not None:
             if good(replies[0]) > 0:
                 raise _moved(of)

@@ -116,20 +116,19 @@ class SqliteDesk:
         self._child, self._is_open = None, False
 
 
+Sessions = dict[str, "SqliteSession"]
+
+
 class SqliteSession:
     answers: tuple[Rows, ...] = ()
 
     def __init__(
-        self,
-        database: Database,
-        held: "dict[str, SqliteSession] | None" = None,
-        committed: "dict[str, SqliteSession] | None" = None,
-        patience: int = SECONDS,
-        tell: Tell = silently,
+        self, database: Database, held: Sessions, committed: Sessions, patience: int, tell: Tell
     ) -> None:
+        """Of every session of the adapter: `held` by effect, `committed` the last of each."""
         self.database = database
-        self._all_held = {} if held is None else held  # by effect, of every session of the adapter
-        self._all_committed = {} if committed is None else committed  # the last of each
+        self._all_held = held
+        self._all_committed = committed
         self._id = ""  # of the effect
         self._begins: tuple[str, int] | None = None  # with its first statement
         self._thread = 0  # in which it was committed

@@ -20,6 +20,7 @@ from takeback.adapters.sqlite.child.shapes import SqliteShape
 from takeback.errors import Corrupt, FormatTooNew, Refused
 
 INSERT, UPDATE, DELETE = "I", "U", "D"
+VERBS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}  # in a receipt
 NOTHING = "N"  # what is left of an image whose op, for this row, does not count any more
 _FIRST_WIDTH = 32
 _WIDEST = 1990
@@ -320,7 +321,7 @@ class WrittenImages:
         log = self._log
         number = 0
         images: list[tuple[Any, ...]] = []
-        tally = {INSERT: 0, UPDATE: 0, DELETE: 0}
+        tally = dict.fromkeys(VERBS, 0)
         for key, did, *columns in rows:
             if not number:
                 if not log.is_there:
@@ -341,8 +342,8 @@ class WrittenImages:
     def count(self, shape: SqliteShape, number: int, tally: dict[str, int]) -> None:
         if number not in self.numbers:
             self.numbers.append(number)
-        found = self.counts.setdefault(shape.name, {"inserted": 0, "updated": 0, "deleted": 0})
-        for word, did in (("inserted", INSERT), ("updated", UPDATE), ("deleted", DELETE)):
+        found = self.counts.setdefault(shape.name, dict.fromkeys(VERBS.values(), 0))
+        for did, word in VERBS.items():
             found[word] += tally.get(did, 0)
 
     def about(self) -> dict[str, Any]:

@@ -109,13 +109,9 @@ def take(connection: SqliteConnection, path: str, to: str) -> None:
                     backup.step(-1)
         finally:
             copy.close()
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(part)
         os.rename(part, to)
-        _sync_directory(to)
+        _sync(os.path.dirname(to) or ".")
     except apsw.FullError:
         with suppress(FileNotFoundError):
             os.unlink(part)
@@ -246,8 +242,8 @@ def _differences(connection: SqliteConnection, shape: SqliteShape) -> Iterator[t
         yield (row[0] if shape.rowid else key_of(shape, before), DELETE, *before, *(None,) * width)
 
 
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.sqlite.child import programs
+from takeback.adapters.sqlite.child import foreign_keys, programs
 from takeback.adapters.sqlite.child.driver import said
 from takeback.adapters.sqlite.child.log import SqliteOp, refuse_missing
 from takeback.adapters.sqlite.child.open_file import OpenFile
@@ -39,19 +39,13 @@ def reread(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
     return (not found.undone_by, told(found.about)) if found is not None else (False, {})
 
 
-def settle(place: OpenFile) -> None:
-    """Move the newest log entries to their table, where they are found by row."""
-    if not place.log.is_there:
-        return
-    with place.writing():
-        place.log.settle()
-        place.commit()
-
-
 def standing_on(place: OpenFile, id: str) -> list[str]:
     """Later ops that changed the same rows, that changed rows of a table this one made or rebuilt, or whose rows
     refer to rows that this one made."""
-    settle(place)
+    if place.log.is_there:  # the newest entries go to their table, where they are found by row
+        with place.writing():
+            place.log.settle()
+            place.commit()
     mine = place.op(id)
     if mine is None:
         return []
@@ -68,13 +62,10 @@ def standing_on(place: OpenFile, id: str) -> list[str]:
         }
         found |= _on_the_schema(place, mine)
         found |= _referring(place, mine)
-        newest_first = sorted(found, reverse=True)
         names = dict(
-            place.connection.execute(
-                "SELECT no, id FROM main.takeback_op WHERE no > ?", (mine.last,)
-            ).fetchall()
+            place.connection.execute("SELECT no, id FROM main.takeback_op WHERE no > ?", (mine.last,))
         )
-    return [names[no] for no in newest_first if no in names]
+    return [names[no] for no in sorted(found, reverse=True) if no in names]
 
 
 def _on_the_schema(place: OpenFile, mine: SqliteOp) -> set[int]:
@@ -97,19 +88,14 @@ def _on_the_schema(place: OpenFile, mine: SqliteOp) -> set[int]:
 
 
 def _referring(place: OpenFile, mine: SqliteOp) -> set[int]:
-    from takeback.adapters.sqlite.child import foreign_keys
-
     found: set[int] = set()
     for child, key in foreign_keys.referring(place, mine):
-        number = place.log.number_of(child)
-        if number is None:
-            continue
-        for (no,) in place.connection.execute(
+        later = place.connection.execute(
             "SELECT (SELECT max(o.no) FROM main.takeback_op o WHERE o.no <= i.no) FROM main.takeback_image i "
             "WHERE i.tbl = ? AND i.k = ? AND i.no > ?",
-            (number, key, mine.last),
-        ):
-            found.add(no)
+            (place.log.number_of(child), key, mine.last),
+        )
+        found.update(no for (no,) in later)
     return found
 
 

@@ -102,10 +102,7 @@ class ChildServer:
     def begin(self, id: str, most: int = 0) -> None:
         if self._recording is not None:
             raise Misuse("There is a transaction open already.")
-        place = self._place
-        if place is None or place.is_replaced:
-            place = self.place
-        self._recording = Recording(place, id, most)
+        self._recording = Recording(self.place, id, most)
 
     def begin_with(
         self, id: str, most: int, statement: str, parameters: Any, many: bool
@@ -115,10 +112,10 @@ class ChildServer:
         return self.execute(statement, parameters, many)
 
     def execute(self, statement: str, parameters: Any, many: bool) -> tuple[list[Any], list[str], int]:
-        return (self._recording or self._open_recording()).execute(statement, parameters, many)
+        return self._open_recording().execute(statement, parameters, many)
 
     def commit(self) -> dict[str, Any] | None:
-        recording = self._recording or self._open_recording()
+        recording = self._open_recording()
         try:
             receipt = recording.commit()
         except BaseException:

@@ -130,7 +130,10 @@ def _collations(connection: SqliteConnection, name: str) -> tuple[str, ...]:
 def key_of(shape: SqliteShape, row: tuple[object, ...]) -> object:
     """Of a row in a table without rowid: what is equal here is the same row to SQLite."""
     folded = [_folded(row[at], how) for at, how in zip(shape.key, shape.collations, strict=True)]
-    return folded[0] if len(folded) == 1 else json.dumps([_told(one) for one in folded], ensure_ascii=False)
+    if len(folded) == 1:
+        return folded[0]
+    told = [{"hex": one.hex()} if isinstance(one, bytes) else one for one in folded]
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _folded(value: object, collation: str) -> object:
@@ -141,7 +144,3 @@ def _folded(value: object, collation: str) -> object:
     if collation == _RTRIM:
         return value.rstrip(" ")
     return value.encode().lower().decode()
-
-
-def _told(value: object) -> object:
-    return {"hex": value.hex()} if isinstance(value, bytes) else value
