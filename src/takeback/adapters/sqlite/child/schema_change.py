@@ -33,8 +33,12 @@ class SchemaChange(NamedTuple):
 
     def about(self) -> dict[str, Any]:
         """For the log; nothing that is empty."""
-        told = {"schema": [list(one) for one in self.objects], "whole": sorted(self.tables)}
-        return {name: one for name, one in told.items() if one}
+        told: dict[str, Any] = {}
+        if self.objects:
+            told["schema"] = [list(one) for one in self.objects]
+        if self.before or self.after:
+            told["whole"] = sorted(self.tables)
+        return told
 
 
 NONE = SchemaChange()

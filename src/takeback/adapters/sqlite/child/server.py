@@ -112,10 +112,10 @@ class ChildServer:
         return self.execute(statement, parameters, many)
 
     def execute(self, statement: str, parameters: Any, many: bool) -> tuple[list[Any], list[str], int]:
-        return self._open_recording().execute(statement, parameters, many)
+        return (self._recording or self._open_recording()).execute(statement, parameters, many)
 
     def commit(self) -> dict[str, Any] | None:
-        recording = self._open_recording()
+        recording = self._recording or self._open_recording()
         try:
             receipt = recording.commit()
         except BaseException:

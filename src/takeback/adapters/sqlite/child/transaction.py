@@ -83,7 +83,11 @@ class Recording:
             columns[:] = [one[0] for one in cursor.get_description()]
             writes = not (cursor.is_readonly or cursor.is_explain)
             texts.append(text)
-            self._look_ahead()
+            # Right before it runs, when it is known what it would do.
+            if place.watchman.schema:
+                place.keep_before_readable()
+            for name in place.watchman.header - self._header.keys():
+                self._header = {**self._header, name: place.ours(f"PRAGMA {name}").get}
             return True
 
         cursor.exec_trace = before_each
@@ -97,15 +101,6 @@ class Recording:
         if len(texts) == 1 and writes and not columns and place.watchman.is_content:
             place.know(statement)
         return rows, columns, count if writes else len(rows)
-
-    def _look_ahead(self) -> None:
-        """Right before a statement runs, when it is known what it would do."""
-        watchman = self._place.watchman
-        if watchman.schema:
-            self._place.keep_before_readable()
-        for name in watchman.header:
-            if name not in self._header:
-                self._header = {**self._header, name: self._place.ours(f"PRAGMA {name}").get}
 
     def commit(self) -> dict[str, Any] | None:
         receipt = self.log()
