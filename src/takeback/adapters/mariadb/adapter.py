@@ -124,7 +124,7 @@ class MariaAdapter(DatabaseAdapter):
             found = op_number(wire, effect.id)
             receipt = markers.receipt_of(wire, effect.id) if found else {}
             held = effect.phase.reviewed is not None and not found and markers.is_held(wire, effect.id)
-            markers.let_go(wire, effect.id)
+            wire.run(markers.letting_go(wire, effect.id))
         return sighted(effect, receipt if found and not found[2] else None, held)
 
     def undo(self, effect: Effect) -> None:

@@ -8,20 +8,13 @@ may go too far but never not far enough.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from takeback.adapters.mariadb.logs import GATE, log_of, logged_names, logged_of, same_key
-from takeback.adapters.mariadb.shapes import MariaColumn, MariaForeignKey, MariaShape
+from takeback.adapters.mariadb.logs import GATE
+from takeback.adapters.mariadb.shapes import LoggedTable, MariaColumn, MariaForeignKey, MariaShape
 from takeback.adapters.mariadb.wire import equal, listed, of, quoted
 
 _ACTS = ("CASCADE", "SET NULL")
 DELETED, UPDATED = "deleted", "updated"
 _DEEPEST = 16  # InnoDB follows foreign keys through 15 levels and no further
-
-
-class Walked(NamedTuple):
-    """A table with its log."""
-
-    n: int
-    shape: MariaShape
 
 
 class Edge(NamedTuple):
@@ -33,15 +26,16 @@ class Edge(NamedTuple):
     direct: bool  # from the row of the statement itself
 
 
-def walks(start: Walked, tables: dict[str, Walked], links: Sequence[MariaForeignKey]) -> dict[str, str]:
+def walks(
+    start: LoggedTable, tables: dict[str, LoggedTable], links: Sequence[MariaForeignKey]
+) -> dict[str, str]:
     """The steps of this table's triggers for other tables, by event; none if no rows of others are deleted with its
     rows."""
     found: dict[str, str] = {}
     for event, becomes in (("d", DELETED), ("u", UPDATED)):
-        edges = _edges(start.shape.name, becomes, links)
-        if edges:
-            found[f"b{event}"] = _before(start, becomes, edges, tables)
-            found[f"a{event}"] = _after(start, becomes, edges, tables)
+        if edges := _edges(start.shape.name, becomes, links):
+            walk = Walk(start, becomes, edges, tables)
+            found |= {f"b{event}": walk.before(), f"a{event}": walk.after()}
     return found
 
 
@@ -90,38 +84,108 @@ def _may_change(link: MariaForeignKey, links: Sequence[MariaForeignKey]) -> bool
     return bool(changed.intersection(link.refers))
 
 
-def _before(start: Walked, becomes: str, edges: list[Edge], tables: dict[str, Walked]) -> str:
-    mine = f"@takeback_d{start.n}"
-    children = sorted({edge.link.child for edge in edges})
-    # A row that was to be deleted and was not (DELETE IGNORE): nothing went with it.
-    forget = "".join(
-        f"DELETE FROM {log_of(tables[child].n)} WHERE tb_op = {GATE} AND tb_c = {mine};" for child in children
-    )
-    steps = [_direct(start, edge, edges, tables, mine, becomes) for edge in edges if edge.direct]
-    deeper = [_deeper(start, edge, edges, tables, mine) for edge in edges if not edge.direct]
-    if deeper:
-        steps.append(_looped("".join(deeper)))
-    count = "@takeback_c = IFNULL(@takeback_c, CONNECTION_ID() << 32) + 1"
-    walk = f"SET {count}; SET {mine} = @takeback_c; {''.join(steps)}"
-    if becomes == UPDATED:
-        walk = f"IF {_refers_change(start.shape, edges)} THEN {walk} END IF;"
-    return f"IF {mine} IS NOT NULL THEN {forget} SET {mine} = NULL; END IF; IF @@foreign_key_checks THEN {walk} END IF;"
+class Walk(NamedTuple):
+    """From a row of one table to the rows of others that are deleted or updated with it."""
 
+    start: LoggedTable
+    becomes: str
+    edges: list[Edge]
+    tables: dict[str, LoggedTable]
 
-def _looped(steps: str) -> str:
-    return (
-        "SET @takeback_l = 0; REPEAT SET @takeback_f = 0; SET @takeback_l = @takeback_l + 1;"
-        f" {steps} UNTIL @takeback_f = 0 OR @takeback_l > {_DEEPEST} END REPEAT;"
-    )
+    @property
+    def mine(self) -> str:
+        return f"@takeback_d{self.start.n}"
 
+    @property
+    def children(self) -> list[LoggedTable]:
+        return [self.tables[name] for name in sorted({edge.link.child for edge in self.edges})]
 
-def _refers_change(shape: MariaShape, edges: list[Edge]) -> str:
-    """In any bit: a foreign key follows a change of case as well."""
-    names = sorted({name for edge in edges if edge.direct for name in edge.link.refers})
-    columns = {column.name: column for column in shape.columns}
-    return " OR ".join(
-        f"NOT ({_bits(columns[name], 'OLD')} <=> {_bits(columns[name], 'NEW')})" for name in names
-    )
+    def before(self) -> str:
+        # A row that was to be deleted and was not (DELETE IGNORE): nothing went with it.
+        forget = "".join(
+            f"DELETE FROM {child.log} WHERE tb_op = {GATE} AND tb_c = {self.mine};" for child in self.children
+        )
+        steps = "".join(self._direct(edge) for edge in self.edges if edge.direct)
+        if deeper := "".join(self._deeper(edge) for edge in self.edges if not edge.direct):
+            steps += (
+                "SET @takeback_l = 0; REPEAT SET @takeback_f = 0; SET @takeback_l = @takeback_l + 1;"
+                f" {deeper} UNTIL @takeback_f = 0 OR @takeback_l > {_DEEPEST} END REPEAT;"
+            )
+        count = "@takeback_c = IFNULL(@takeback_c, CONNECTION_ID() << 32) + 1"
+        walk = f"SET {count}; SET {self.mine} = @takeback_c; {steps}"
+        if self.becomes == UPDATED:
+            walk = f"IF {self._refers_change()} THEN {walk} END IF;"
+        return (
+            f"IF {self.mine} IS NOT NULL THEN {forget} SET {self.mine} = NULL; END IF;"
+            f" IF @@foreign_key_checks THEN {walk} END IF;"
+        )
+
+    def _refers_change(self) -> str:
+        """In any bit: a foreign key follows a change of case as well."""
+        names = {name for edge in self.edges if edge.direct for name in edge.link.refers}
+        columns = {column.name: column for column in self.start.shape.columns}
+        return " OR ".join(
+            f"NOT ({_bits(columns[name], 'OLD')} <=> {_bits(columns[name], 'NEW')})" for name in sorted(names)
+        )
+
+    def _direct(self, edge: Edge) -> str:
+        link, child = edge.link, self.tables[edge.link.child]
+        rows = ["OLD", "NEW"] if self.becomes == UPDATED and _moves(link, child.shape) else ["OLD"]
+        return "".join(
+            self._add(
+                child, edge, f"FROM {child.table} r", equal(of("r", link.columns), of(row, link.refers))
+            )
+            for row in rows
+        )
+
+    def _deeper(self, edge: Edge) -> str:
+        link, child, parent = edge.link, self.tables[edge.link.child], self.tables[edge.source]
+        on = equal(of("r", link.columns), parent.shape.logged("s", link.refers))
+        source = f"FROM {parent.log} s JOIN {child.table} r ON {on}"
+        where = f"s.tb_op = {GATE} AND s.tb_c = {self.mine} AND s.tb_sign < 0"
+        moving = UPDATED in edge.becomes and _moves(link, child.shape) and link.on_update == "CASCADE"
+        return (_refusal(source, where) if moving else "") + self._add(child, edge, source, where)
+
+    def _add(self, child: LoggedTable, edge: Edge, source: str, where: str) -> str:
+        shape, alone = child.shape, sum(other.link.child == child.shape.name for other in self.edges) == 1
+        if shape.name == self.start.shape.name:
+            if not shape.key:
+                return _refusal(source, where)
+            where = f"{where} AND NOT ({equal(of('r', shape.key), of('OLD', shape.key))})"
+        several = not (alone and edge.direct) or _moves(edge.link, shape)
+        if not shape.key and (several or UPDATED in edge.becomes):
+            return _refusal(source, where)
+        if several:
+            same = shape.same_key("l", "r")
+            source += f" LEFT JOIN {child.log} l ON {same} AND l.tb_op = {GATE} AND l.tb_c = {self.mine}"
+            where += " AND l.tb_no IS NULL"
+        if edge.direct:
+            return self._log(child, -1, source, where)
+        # Those referred to need not be unique.
+        insert = self._log(child, -1, source, f"{where} GROUP BY {listed(shape.key, 'r')}")
+        return f"{insert} SET @takeback_f = @takeback_f + ROW_COUNT();"
+
+    def _log(self, child: LoggedTable, sign: int, source: str, where: str) -> str:
+        return (
+            f"INSERT INTO {child.log} ({child.shape.image_columns})"
+            f" SELECT {GATE}, {self.mine}, {sign}, {listed(child.shape.names, 'r')} {source} WHERE {where};"
+        )
+
+    def after(self) -> str:
+        steps = ""
+        for child in self.children:
+            if child.shape.key:  # else all of them were deleted, or the change was refused
+                source = f"FROM {child.log} s JOIN {child.table} r ON {child.shape.same_key('s', 'r')}"
+                where = f"s.tb_op = {GATE} AND s.tb_c = {self.mine} AND s.tb_sign < 0"
+                steps += self._log(child, 1, source, where)
+        for edge in self.edges:
+            link, child = edge.link, self.tables[edge.link.child]
+            if self.becomes == UPDATED and edge.direct and _moves(link, child.shape):
+                known = f"{child.shape.same_key('l', 'r')} AND l.tb_op = {GATE} AND l.tb_c = {self.mine}"
+                source = f"FROM {child.table} r LEFT JOIN {child.log} l ON {known} AND l.tb_sign > 0"
+                where = f"{equal(of('r', link.columns), of('NEW', link.refers))} AND l.tb_no IS NULL"
+                steps += self._log(child, 1, source, where)
+        return f"IF {self.mine} IS NOT NULL THEN {steps} SET {self.mine} = NULL; END IF;"
 
 
 def _bits(column: MariaColumn, row: str) -> str:
@@ -129,101 +193,13 @@ def _bits(column: MariaColumn, row: str) -> str:
     return f"CAST({value} AS BINARY)" if column.charset else value
 
 
-def _direct(
-    start: Walked, edge: Edge, edges: list[Edge], tables: dict[str, Walked], mine: str, becomes: str
-) -> str:
-    link, child = edge.link, tables[edge.link.child]
-    rows = ["OLD", "NEW"] if becomes == UPDATED and _moves(link, child.shape) else ["OLD"]
-    steps = ""
-    for row in rows:
-        where = equal(of("r", link.columns), of(row, link.refers))
-        steps += _add(start, child, edges, mine, f"FROM {quoted(link.child)} r", where, link, edge.becomes)
-    return steps
-
-
-def _deeper(start: Walked, edge: Edge, edges: list[Edge], tables: dict[str, Walked], mine: str) -> str:
-    link, child, parent = edge.link, tables[edge.link.child], tables[edge.source]
-    on = equal(of("r", link.columns), logged_of(parent.shape, "s", link.refers))
-    source = f"FROM {log_of(parent.n)} s JOIN {quoted(link.child)} r ON {on}"
-    where = f"s.tb_op = {GATE} AND s.tb_c = {mine} AND s.tb_sign < 0"
-    moving = UPDATED in edge.becomes and _moves(link, child.shape) and link.on_update == "CASCADE"
-    refuse = _refusal(source, where) if moving else ""
-    return refuse + _add(start, child, edges, mine, source, where, link, edge.becomes, counted=True)
-
-
 def _moves(link: MariaForeignKey, shape: MariaShape) -> bool:
     """Whether a row that follows gets another key with that, so that it cannot be found by the old one."""
     return bool(set(link.columns).intersection(shape.key))
-
-
-def _add(
-    start: Walked,
-    child: Walked,
-    edges: list[Edge],
-    mine: str,
-    source: str,
-    where: str,
-    link: MariaForeignKey,
-    becomes: frozenset[str],
-    counted: bool = False,
-) -> str:
-    shape = child.shape
-    if shape.name == start.shape.name:
-        if not shape.key:
-            return _refusal(source, where)
-        own = equal(of("r", shape.key), of("OLD", shape.key))
-        where = f"{where} AND NOT ({own})"
-    several = counted or sum(edge.link.child == shape.name for edge in edges) > 1 or _moves(link, shape)
-    if not shape.key and (several or UPDATED in becomes):
-        return _refusal(source, where)
-    known = ""
-    if several:
-        same = same_key(shape, "l", "r")
-        known = f" LEFT JOIN {log_of(child.n)} l ON {same} AND l.tb_op = {GATE} AND l.tb_c = {mine}"
-        where = f"{where} AND l.tb_no IS NULL"
-        if "JOIN" in source:  # those referred to need not be unique
-            where += f" GROUP BY {listed(shape.key, 'r')}"
-    insert = (
-        f"INSERT INTO {log_of(child.n)} (tb_op, tb_c, tb_sign, {', '.join(logged_names(shape))})"
-        f" SELECT {GATE}, {mine}, -1, {listed(shape.names, 'r')} {source}{known} WHERE {where};"
-    )
-    return insert + (" SET @takeback_f = @takeback_f + ROW_COUNT();" if counted else "")
 
 
 def _refusal(source: str, where: str) -> str:
     return (
         f"IF EXISTS (SELECT 1 {source} WHERE {where}) THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT ="
         " 'takeback: a foreign key would change rows in a way that cannot be captured'; END IF;"
-    )
-
-
-def _after(start: Walked, becomes: str, edges: list[Edge], tables: dict[str, Walked]) -> str:
-    mine = f"@takeback_d{start.n}"
-    steps = ""
-    for name in sorted({edge.link.child for edge in edges}):
-        child = tables[name]
-        if not child.shape.key:
-            continue  # all of them were deleted, or the change was refused
-        steps += _still_there(child, mine, f"FROM {log_of(child.n)} s JOIN {quoted(name)} r ON"
-                              f" {same_key(child.shape, 's', 'r')}",
-                              f"s.tb_op = {GATE} AND s.tb_c = {mine} AND s.tb_sign < 0", False)  # fmt: skip
-    for edge in edges:
-        child = tables[edge.link.child]
-        if becomes == UPDATED and edge.direct and _moves(edge.link, child.shape):
-            where = equal(of("r", edge.link.columns), of("NEW", edge.link.refers))
-            steps += _still_there(child, mine, f"FROM {quoted(edge.link.child)} r", where, True)
-    return f"IF {mine} IS NOT NULL THEN {steps} SET {mine} = NULL; END IF;"
-
-
-def _still_there(child: Walked, mine: str, source: str, where: str, known: bool) -> str:
-    shape = child.shape
-    if known:
-        source += (
-            f" LEFT JOIN {log_of(child.n)} l ON {same_key(shape, 'l', 'r')} AND l.tb_op = {GATE}"
-            f" AND l.tb_c = {mine} AND l.tb_sign > 0"
-        )
-        where += " AND l.tb_no IS NULL"
-    return (
-        f"INSERT INTO {log_of(child.n)} (tb_op, tb_c, tb_sign, {', '.join(logged_names(shape))})"
-        f" SELECT {GATE}, {mine}, 1, {listed(shape.names, 'r')} {source} WHERE {where};"
     )

@@ -27,10 +27,6 @@ def hold(wire: Wire, effect: str) -> None:
         raise _busy()
 
 
-def let_go(wire: Wire, effect: str) -> None:
-    wire.run(letting_go(wire, effect))
-
-
 def letting_go(wire: Wire, effect: str) -> str:
     return f"DO RELEASE_LOCK({wire.text(f'takeback:{effect}')})"
 
@@ -105,13 +101,9 @@ def end_reading(wire: Wire) -> None:
     ends = [f"XA END {xid(_READING)}", f"XA ROLLBACK {xid(_READING)}", "SET SESSION TRANSACTION READ WRITE"]
     try:
         wire.together(ends)
-        return
     except (driver().Error, OSError):
         roll_back(wire, _READING)
-    try:
-        wire.run(ends[-1])
-    except (driver().Error, OSError):
-        pass  # the server has forgotten it with the session
+        wire.attempt(ends[-1])
 
 
 def commit(wire: Wire, effect: str) -> None:
@@ -142,7 +134,7 @@ def held_effects(wire: Wire) -> list[str]:
 
 
 def _ours(prepared: list[tuple[Any, ...]]) -> list[str]:
-    names = [_text(data) for *_, data in prepared]
+    names = [data.decode(errors="replace") if isinstance(data, bytes) else str(data) for *_, data in prepared]
     return [name.removeprefix(_NAME) for name in names if name.startswith(_NAME)]
 
 
@@ -161,17 +153,10 @@ def decide(wire: Wire, effect: str, keep: bool) -> bool:
     raise StoreBusy("The session that made it still has it.", hint="Try again when it has ended.")
 
 
-def _text(data: Any) -> str:
-    return data.decode(errors="replace") if isinstance(data, bytes) else str(data)
-
-
 def roll_back(wire: Wire, effect: str) -> None:
     """However far it got; a server that has rolled it back by itself, or is gone, is fine."""
-    for statement in (f"XA END {xid(effect)}", f"XA ROLLBACK {xid(effect)}"):
-        try:
-            wire.run(statement)
-        except (driver().Error, OSError):
-            pass
+    wire.attempt(f"XA END {xid(effect)}")
+    wire.attempt(f"XA ROLLBACK {xid(effect)}")
 
 
 _FIRST_LOOK = 1  # second: most waits are shorter

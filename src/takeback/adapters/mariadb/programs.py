@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from takeback.adapters.mariadb import markers
-from takeback.adapters.mariadb.logs import OPS, PROGRAM, log_of
+from takeback.adapters.mariadb.logs import OPS, PROGRAM
 from takeback.adapters.mariadb.net import cancels_out, count, record
 from takeback.adapters.mariadb.registry import (
     Bare,
@@ -58,7 +58,7 @@ def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[s
         for statement in _grants(wire, registry, account):
             wire.run(statement)
     except driver().Error as error:
-        _quietly_drop(wire, account)
+        wire.attempt(f"DROP USER IF EXISTS {account}")  # who may not drop it could not make it
         _erase(wire, registry, number)
         if code_of(error) in _NO_RIGHT:
             raise _no_right("to make an account with rights for this database") from error
@@ -124,7 +124,11 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
         return told
     registry = read(wire)
     numbers = count(wire, registry, number)
-    missed = _missed(wire, registry)
+    missed: list[str] = []
+    if bare := _uncaptured(
+        wire, registry
+    ):  # the capture was changed behind our back while the program was at work
+        missed = [f"Not all of it was captured, and that part cannot be taken back: {_told(bare)}"]
     if not missed and (not numbers or cancels_out(wire, registry, number, numbers)):
         _erase(wire, registry, number)
         return None
@@ -132,13 +136,6 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
     receipt = record(wire, registry, number, numbers, missed)
     wire.run("COMMIT")
     return receipt
-
-
-def _missed(wire: Wire, registry: LogRegistry) -> list[str]:
-    """The capture was changed behind our back while the program was at work."""
-    if missed := _uncaptured(wire, registry):
-        return [f"Not all of it was captured, and that part cannot be taken back: {_told(missed)}"]
-    return []
 
 
 def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
@@ -155,14 +152,7 @@ def _told(bare: Bare) -> str:
     return f"Changes to table {bare.table} would not be captured: {bare.why}."
 
 
-def _quietly_drop(wire: Wire, account: str) -> None:
-    try:
-        wire.run(f"DROP USER IF EXISTS {account}")
-    except driver().Error:
-        pass  # who may not drop it could not make it
-
-
 def _erase(wire: Wire, registry: LogRegistry, number: int) -> None:
     for walked in registry.walked().values():
-        wire.run(f"DELETE FROM {log_of(walked.n)} WHERE tb_op = {number}")
+        wire.run(f"DELETE FROM {walked.log} WHERE tb_op = {number}")
     wire.run(f"DELETE FROM {OPS} WHERE no = {number}")

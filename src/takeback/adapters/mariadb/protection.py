@@ -10,11 +10,12 @@ from takeback.adapters.mariadb.registry import (
     RegisteredTable,
     app_triggers,
     described,
+    drop_triggers,
     read,
     trouble_with,
     wanted_triggers,
 )
-from takeback.adapters.mariadb.shapes import OURS, Schema, cascading_out, fingerprint, strangers
+from takeback.adapters.mariadb.shapes import LoggedTable, Schema, cascading_out, fingerprint, strangers
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import Misuse, ResourceUnreachable
 
@@ -59,9 +60,8 @@ def unprotect(wire: Wire, tables: Sequence[str], give_up: GiveUp) -> Cover:
         wire.run(f"SET SESSION sql_mode = '{LOG_MODE}', lock_wait_timeout = 60")
         renew_triggers(wire)
         return cover(wire)
-    for trigger in registry.triggers:
-        if trigger.name.startswith(OURS):
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+    for name in {one.table for one in registry.triggers}:
+        drop_triggers(wire, registry, name)
     ours = wire.rows(
         "SELECT TABLE_NAME FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE '\\_tb\\_%'"
@@ -180,7 +180,7 @@ def _give_log(wire: Wire, registry: LogRegistry, name: str) -> str:
     """Why it cannot be; "" if the table has its log."""
     n = _give_number(wire, registry, name, captured=True)
     try:
-        wire.run(log_table(n, registry.schema.shapes[name]))
+        wire.run(log_table(LoggedTable(n, registry.schema.shapes[name])))
     except driver().Error as error:
         wire.run(f"DELETE FROM {TABLES} WHERE n = {n}")
         return f"no log could be made for it ({error.args[1] if len(error.args) > 1 else error})"
@@ -193,12 +193,10 @@ def _give_number(wire: Wire, registry: LogRegistry, name: str, captured: bool) -
     has = registry.entries.get(registry.numbers.get(name, 0))
     if has and has.captured == captured and (not captured or has.shape == fingerprint(shape)):
         return has.n
-    for trigger in registry.triggers:
-        if trigger.table == name and trigger.name.startswith(OURS):
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+    drop_triggers(wire, registry, name)
     for entry in sorted(registry.entries.values(), reverse=True):
-        again = _is_free(registry, entry) and entry.name == name and entry.captured == captured
-        if again and entry.shape == fingerprint(shape):
+        free = entry.n not in registry.numbers.values()
+        if free and entry.name == name and entry.captured == captured and entry.shape == fingerprint(shape):
             registry.numbers[name] = entry.n
             return entry.n
     wire.run(
@@ -209,10 +207,6 @@ def _give_number(wire: Wire, registry: LogRegistry, name: str, captured: bool) -
     registry.entries[n] = RegisteredTable(n, name, fingerprint(shape), captured, shape)
     registry.numbers[name] = n
     return n
-
-
-def _is_free(registry: LogRegistry, entry: RegisteredTable) -> bool:
-    return entry.n not in registry.numbers.values()
 
 
 def keep_up(wire: Wire) -> None:
@@ -239,9 +233,7 @@ def renew_triggers(wire: Wire) -> None:
     for name in registry.schema.shapes:
         if not trouble_with(registry, name):
             continue
-        here = [one for one in registry.triggers if one.table == name and one.name.startswith(OURS)]
-        for trigger in here:
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+        drop_triggers(wire, registry, name)
         for statement in wanted_triggers(registry, name).values():
             _create_trigger(wire, statement)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import first_words, frozen
-from takeback.adapters.mariadb.cascades import Walked, reached, walks
+from takeback.adapters.mariadb.cascades import reached, walks
 from takeback.adapters.mariadb.logs import (
     META,
     OPS,
@@ -15,8 +15,16 @@ from takeback.adapters.mariadb.logs import (
     refusing_triggers,
     trigger_name,
 )
-from takeback.adapters.mariadb.shapes import OURS, MariaColumn, MariaShape, Schema, fingerprint, survey
-from takeback.adapters.mariadb.wire import Wire, code_of, driver
+from takeback.adapters.mariadb.shapes import (
+    OURS,
+    LoggedTable,
+    MariaColumn,
+    MariaShape,
+    Schema,
+    fingerprint,
+    survey,
+)
+from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import NoRemedy
 
 _NO_TABLE = 1146
@@ -54,9 +62,9 @@ class LogRegistry(NamedTuple):
                 return self.schema.shapes.get(name)
         return None
 
-    def walked(self) -> dict[str, Walked]:
+    def walked(self) -> dict[str, LoggedTable]:
         return {
-            name: Walked(n, self.schema.shapes[name])
+            name: LoggedTable(n, self.schema.shapes[name])
             for name, n in self.numbers.items()
             if n in self.entries and self.entries[n].captured and name in self.schema.shapes
         }
@@ -109,7 +117,7 @@ def wanted_triggers(registry: LogRegistry, name: str) -> dict[str, str]:
     if not registry.entries[n].captured:
         return refusing_triggers(n, name)
     tables = registry.walked()
-    return capture_triggers(n, tables[name].shape, walks(tables[name], tables, registry.schema.links))
+    return capture_triggers(tables[name], walks(tables[name], tables, registry.schema.links))
 
 
 def trouble_with(registry: LogRegistry, name: str) -> str:
@@ -139,6 +147,13 @@ def trouble_with(registry: LogRegistry, name: str) -> str:
         if found.event.startswith("BEFORE") and found.order != last:
             return "another trigger was added, which comes after ours"
     return ""
+
+
+def drop_triggers(wire: Wire, registry: LogRegistry, table: str) -> None:
+    """Ours."""
+    for one in registry.triggers:
+        if one.table == table and one.name.startswith(OURS):
+            wire.run(f"DROP TRIGGER IF EXISTS {quoted(one.name)}")
 
 
 def app_triggers(registry: LogRegistry, name: str) -> list[Trigger]:

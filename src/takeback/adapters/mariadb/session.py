@@ -9,7 +9,7 @@ from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.ddl import change, rename
 from takeback.adapters.mariadb.ddl.alter import UntriedAlter
 from takeback.adapters.mariadb.ddl.rename import Moves
-from takeback.adapters.mariadb.logs import GATE, log_of
+from takeback.adapters.mariadb.logs import GATE
 from takeback.adapters.mariadb.net import Numbers, cancels_out, count, counted, recording
 from takeback.adapters.mariadb.net import asked as asked_numbers
 from takeback.adapters.mariadb.registry import (
@@ -295,7 +295,7 @@ class MariaSession:
                 why = str(busy(self._holder()))
             raise InDoubt(why, hint="It is found out by looking at the tables.") from error
         finally:
-            _quietly(wire, "SET SESSION foreign_key_checks = DEFAULT")
+            wire.attempt("SET SESSION foreign_key_checks = DEFAULT")
             self._end()
 
     def _counted(self) -> dict[str, Numbers]:
@@ -345,31 +345,23 @@ class MariaSession:
             if pending is None:
                 continue
             for child in children:
-                self._wire.run(
-                    f"DELETE FROM {log_of(walked[child].n)} WHERE tb_op = {self._op} AND tb_c = {int(pending)}"
-                )
+                log = walked[child].log
+                self._wire.run(f"DELETE FROM {log} WHERE tb_op = {self._op} AND tb_c = {int(pending)}")
             self._wire.run(f"SET @takeback_d{parent.n} = NULL")
 
     def rollback(self) -> None:
         if self._effect:
-            _quietly(self._wire, f"SET {GATE} = NULL")
+            self._wire.attempt(f"SET {GATE} = NULL")
             markers.roll_back(self._wire, self._effect)
             self._end()
 
     def _end(self) -> None:
         effect, self._effect, self._op = self._effect, "", 0
-        _quietly(self._wire, markers.letting_go(self._wire, effect))
+        self._wire.attempt(markers.letting_go(self._wire, effect))
 
     def close(self) -> None:
         self.rollback()
         self._wire.close()
-
-
-def _quietly(wire: Wire, statement: str) -> None:
-    try:
-        wire.rows(statement)
-    except (driver().Error, OSError):
-        pass  # the server has forgotten it with the session
 
 
 def _others(wire: Wire) -> frozenset[str]:

@@ -1,35 +1,26 @@
 """Take one operation back: in one transaction, all of it or, if asked for, only rows not changed since."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 from takeback.adapters.database import SECONDS, obstructed
 from takeback.adapters.mariadb import markers, net, put_back
-from takeback.adapters.mariadb.logs import (
-    LOG_MODE,
-    OPS,
-    TABLES,
-    TOUCHED,
-    log_of,
-    logged_image,
-    logged_names,
-    same_logged_key,
-)
+from takeback.adapters.mariadb.logs import LOG_MODE, OPS, TABLES, TOUCHED
 from takeback.adapters.mariadb.net import (
     APPLY,
     CONFLICTS,
-    FORCEABLE,
+    IN_CONFLICTS,
+    IN_FORCEABLE,
     NEEDED,
     ORPHANED,
     OVERWRITE,
     TAKEN,
-    NetPart,
     count,
     record,
 )
 from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, trouble_with
 from takeback.adapters.mariadb.row_report import Reasons, conflicts
-from takeback.adapters.mariadb.shapes import differences, fingerprint
+from takeback.adapters.mariadb.shapes import LoggedTable, differences, fingerprint, log_of
 from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database
@@ -42,33 +33,25 @@ from takeback.model.plan import OnConflict, TargetOutcome
 # the second must then lead to A and not to B, or it would bring back what was taken back.
 
 
-def rebase(wire: Wire, parts: Sequence[NetPart], op: int) -> None:
+def rebase(wire: Wire, part: LoggedTable, op: int) -> None:
     """The temporary tables of the session list the rows that were left out."""
-    for part in parts:
-        if part.shape.key:
-            _rebase(wire, part, op)
-
-
-def _rebase(wire: Wire, part: NetPart, op: int) -> None:
     shape = part.shape
-    states = ", ".join(f"'{state}'" for state in CONFLICTS)
     # The first image that a later operation, still in force, found for the row, if it is what this one had left.
     later = wire.rows(
         f"SELECT s.id, s.pre, s.post, MIN(l.tb_no) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
         f" LEFT JOIN {part.log} q ON q.tb_no = s.post"
-        f" STRAIGHT_JOIN {part.log} l ON {same_logged_key(shape, 'l', 'a')} AND l.tb_no > a.tb_no AND l.tb_op <> {op}"
+        f" STRAIGHT_JOIN {part.log} l ON {shape.same_logged_key('l', 'a')} AND l.tb_no > a.tb_no AND l.tb_op <> {op}"
         f" JOIN {OPS} o ON o.no = l.tb_op AND o.undone_by = ''"
-        f" WHERE s.state IN ({states}) AND (s.post IS NULL AND l.tb_sign > 0 OR s.post IS NOT NULL AND l.tb_sign < 0"
-        f" AND {logged_image(shape, 'l')} = {logged_image(shape, 'q')}) GROUP BY s.id"
+        f" WHERE s.state IN {IN_CONFLICTS}"
+        " AND (s.post IS NULL AND l.tb_sign > 0 OR s.post IS NOT NULL AND l.tb_sign < 0"
+        f" AND {shape.logged_image('l')} = {shape.logged_image('q')}) GROUP BY s.id"
     )
-    names = logged_names(shape)
     for _, pre, post, no in later:
         if post is None:
             # This one deleted the row, and a later one made it anew: now that one replaced it.
             wire.run(
-                f"INSERT INTO {part.log} (tb_op, tb_c, tb_sign, {', '.join(names)}) SELECT l.tb_op, 0, -1,"
-                f" {', '.join(f'p.{name}' for name in names)} FROM {part.log} l JOIN {part.log} p ON p.tb_no = {pre}"
-                f" WHERE l.tb_no = {no}"
+                f"INSERT INTO {part.log} ({shape.image_columns}) SELECT l.tb_op, 0, -1, {', '.join(shape.logged('p'))}"
+                f" FROM {part.log} l JOIN {part.log} p ON p.tb_no = {pre} WHERE l.tb_no = {no}"
             )
             _another_number(wire, part, no, "+ 1")
         elif pre is None:
@@ -76,13 +59,13 @@ def _rebase(wire: Wire, part: NetPart, op: int) -> None:
             _another_number(wire, part, no, "- 1")
             wire.run(f"DELETE FROM {part.log} WHERE tb_no = {no}")
         else:
-            values = ", ".join(f"l.{name} = p.{name}" for name in names)
+            values = ", ".join(f"l.{name} = p.{name}" for name in shape.logged_names)
             wire.run(
                 f"UPDATE {part.log} l JOIN {part.log} p ON p.tb_no = {pre} SET {values} WHERE l.tb_no = {no}"
             )
 
 
-def _another_number(wire: Wire, part: NetPart, no: int, by: str) -> None:
+def _another_number(wire: Wire, part: LoggedTable, no: int, by: str) -> None:
     """Record the new number of images, for the check that all are present."""
     wire.run(
         f"UPDATE {TOUCHED} t JOIN {part.log} l ON l.tb_op = t.op SET t.images = t.images {by}"
@@ -100,7 +83,7 @@ class Taking(NamedTuple):
     applied: int
     already: int
     refused: tuple[TargetOutcome, ...]  # what stands in the way, or was left out
-    parts: tuple[NetPart, ...]
+    parts: tuple[LoggedTable, ...]
 
 
 def settle_session(wire: Wire, patience: int = SECONDS) -> None:
@@ -116,9 +99,9 @@ def settle_session(wire: Wire, patience: int = SECONDS) -> None:
 
 def touched(
     wire: Wire, registry: LogRegistry, database: Database, op: int
-) -> tuple[dict[str, NetPart], list[TargetOutcome]]:
+) -> tuple[dict[str, LoggedTable], list[TargetOutcome]]:
     """The tables of an operation as they are now, and those that are not what they were."""
-    parts: dict[str, NetPart] = {}
+    parts: dict[str, LoggedTable] = {}
     gone: list[TargetOutcome] = []
     for n, name, wanted in wire.rows(
         f"SELECT d.n, t.name, d.images FROM {TOUCHED} d JOIN {TABLES} t ON t.n = d.n WHERE d.op = {op} ORDER BY d.n"
@@ -129,7 +112,7 @@ def touched(
             detail = _altered(registry, n)
             gone.append(obstructed(database, detail, name))
         else:
-            parts[shape.name] = NetPart(n, shape)
+            parts[shape.name] = LoggedTable(n, shape)
     return parts, gone
 
 
@@ -185,18 +168,17 @@ def take_back(
             del parts[name]
             continue
         if policy is OnConflict.FORCE:
-            states = ", ".join(f"'{state}'" for state in FORCEABLE)
-            wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN ({states})")
+            wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN {IN_FORCEABLE}")
     reasons: Reasons = {}
     stop = policy in (OnConflict.REFUSE, OnConflict.MERGE)
     if not (stop and (refused or _count(wire, parts, CONFLICTS))) and not (dry and lines > _FEW):
         refused += _place(wire, registry, database, parts, stop or policy is OnConflict.FORCE, reasons)
-    refused += conflicts(wire, database, list(parts.values()), op, reasons)
+    refused += conflicts(wire, registry.schema, database, list(parts.values()), op, reasons)
     applied = _count(wire, parts, (APPLY, OVERWRITE))
     return Taking(applied, _count(wire, parts, (net.NOTHING,)), tuple(refused), tuple(parts.values()))
 
 
-def _smooth(wire: Wire, parts: dict[str, NetPart], op: int) -> Taking | None:
+def _smooth(wire: Wire, parts: dict[str, LoggedTable], op: int) -> Taking | None:
     """Of a large operation that nothing stands in the way of, only the numbers: whoever wants to take it back has to
     read all of it again then. None: it is to be looked at row by row."""
     many = wire.one(f"SELECT SUM(inserted + updated + deleted) FROM {TOUCHED} WHERE op = {op}")
@@ -211,12 +193,12 @@ def _smooth(wire: Wire, parts: dict[str, NetPart], op: int) -> Taking | None:
     return Taking(total[APPLY], total[net.NOTHING], (), tuple(parts.values()))
 
 
-def _count(wire: Wire, parts: dict[str, NetPart], states: "tuple[str, ...] | dict[str, str]") -> int:
+def _count(wire: Wire, parts: dict[str, LoggedTable], states: Collection[str]) -> int:
     return sum(net.states(wire, part).get(state, 0) for part in parts.values() for state in states)
 
 
 def _with_triggers(
-    registry: LogRegistry, database: Database, parts: dict[str, NetPart], policy: OnConflict
+    registry: LogRegistry, database: Database, parts: dict[str, LoggedTable], policy: OnConflict
 ) -> list[TargetOutcome]:
     """Triggers cannot be switched off: those of the application would do again what they do."""
     found: list[TargetOutcome] = []
@@ -238,7 +220,7 @@ def _place(
     wire: Wire,
     registry: LogRegistry,
     database: Database,
-    parts: dict[str, NetPart],
+    parts: dict[str, LoggedTable],
     stop: bool,
     reasons: Reasons,
 ) -> list[TargetOutcome]:
@@ -277,7 +259,7 @@ def _all_in(
     wire: Wire,
     registry: LogRegistry,
     database: Database,
-    parts: dict[str, NetPart],
+    parts: dict[str, LoggedTable],
     bad: dict[str, dict[str, set[int]]],
     reasons: Reasons,
 ) -> list[TargetOutcome]:
@@ -300,7 +282,7 @@ def _all_in(
     return []
 
 
-def _check(wire: Wire, parts: dict[str, NetPart]) -> None:
+def _check(wire: Wire, parts: dict[str, LoggedTable]) -> None:
     for name, part in parts.items():
         if many := put_back.differing(wire, part):
             raise UndoFailed(
@@ -360,7 +342,9 @@ def carry_out(
     receipt = record(wire, registry, number, numbers)
     if partly:
         wire.run(f"UPDATE {OPS} SET partly = 1 WHERE no = {number}")
-        rebase(wire, found.parts, of[0])
+        for part in found.parts:
+            if part.shape.key:
+                rebase(wire, part, of[0])
     else:
         swap(wire, of[1], effect)
     return receipt
@@ -368,6 +352,6 @@ def carry_out(
 
 def forget(wire: Wire, op: int) -> None:
     """Its images."""
-    for (n,) in wire.rows(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
+    for n in wire.numbers(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
         wire.run(f"DELETE FROM {log_of(n)} WHERE tb_op = {op}")
     wire.run(f"DELETE FROM {TOUCHED} WHERE op = {op}")

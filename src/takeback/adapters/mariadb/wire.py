@@ -51,6 +51,17 @@ class Wire:
     def count(self, statement: str) -> int:
         return int(self.one(statement) or 0)
 
+    def numbers(self, statement: str) -> set[int]:
+        """The first value of each row."""
+        return {int(row[0]) for row in self.rows(statement)}
+
+    def attempt(self, statement: str) -> None:
+        """Whatever comes of it: the server may have done it by itself, or be gone."""
+        try:
+            self.run(statement)
+        except (driver().Error, OSError):
+            pass
+
     def cursor_run(self, statement: str) -> tuple[list[tuple[Any, ...]], int]:
         with self.connection.cursor() as cursor:
             count = cursor.execute(statement)

@@ -7,20 +7,11 @@ from typing import Any, NamedTuple
 from takeback.adapters.database import frozen
 from takeback.adapters.mariadb.ddl import kept_values
 from takeback.adapters.mariadb.ddl.kept_values import KeptValues
+from takeback.adapters.mariadb.ddl.layout import TableLayout, clauses, layout
 from takeback.adapters.mariadb.ddl.rename import added, names_by_columns, orphans
 from takeback.adapters.mariadb.logs import LOG_MODE
-from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, shape_from
-from takeback.adapters.mariadb.shapes import (
-    OURS,
-    MariaForeignKey,
-    MariaShape,
-    TableLayout,
-    clauses,
-    exists,
-    layout,
-    links_from,
-    one_shape,
-)
+from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, drop_triggers, shape_from
+from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import AskedDefinition, bare, renamed_columns
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
@@ -105,9 +96,7 @@ class Reshape(NamedTuple):
             kept_values.save(wire, self.table, self.kept)
             if self.taken:
                 kept_values.choose(wire, self.table, self.taken, force)
-            for trigger in registry.triggers:
-                if trigger.table == self.table and trigger.name.startswith(OURS):
-                    wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+            drop_triggers(wire, registry, self.table)
             if self.taken and kept_values.is_whole(self.kept):
                 wire.run(f"DELETE FROM {name}")
             _alter(wire, self)

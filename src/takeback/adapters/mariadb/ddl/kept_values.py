@@ -6,17 +6,7 @@ row has no key that stays the same, all of it is kept, and it comes back only if
 
 from typing import NamedTuple
 
-from takeback.adapters.mariadb.logs import (
-    WHOLE,
-    image,
-    live_image,
-    logged_image,
-    logged_name,
-    logged_names,
-    logged_of,
-    typed,
-)
-from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
+from takeback.adapters.mariadb.shapes import WHOLE, MariaColumn, MariaShape, image
 from takeback.adapters.mariadb.wire import Wire, driver, equal, listed, of, quoted
 from takeback.errors import UndoFailed
 
@@ -114,10 +104,10 @@ def _columns_after(kept: KeptValues) -> list[MariaColumn]:
 
 
 def _table(name: str, shape: MariaShape, columns: list[MariaColumn]) -> str:
-    inner = ", ".join(f"{logged_name(shape, column.name)} {typed(column)}" for column in columns)
+    inner = ", ".join(f"{shape.logged_name(column.name)} {column.logged_type}" for column in columns)
     there = {column.name for column in columns}
     key = (
-        f", KEY ({', '.join(logged_name(shape, one) for one in shape.key)})"
+        f", KEY ({', '.join(map(shape.logged_name, shape.key))})"
         if shape.key and there.issuperset(shape.key)
         else ""
     )
@@ -141,7 +131,7 @@ def remember(wire: Wire, table: str, kept: KeptValues) -> None:
 
 
 def _copy(wire: Wire, table: str, into: str, shape: MariaShape, columns: list[MariaColumn]) -> None:
-    names = ", ".join(logged_name(shape, column.name) for column in columns)
+    names = ", ".join(shape.logged_name(column.name) for column in columns)
     values = ", ".join(f"r.{quoted(column.name)}" for column in columns)
     wire.run(f"INSERT INTO {quoted(into)} ({names}) SELECT {values} FROM {quoted(table)} r")
 
@@ -161,8 +151,8 @@ def conflicts(wire: Wire, table: str, taken: KeptValues, force: bool) -> list[st
 def _differing(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     shape = taken.becomes._replace(key=())
     rows = wire.rows(
-        f"SELECT i FROM (SELECT {live_image(shape, 'r')} AS i, 1 AS n FROM {quoted(table)} r UNION ALL"
-        f" SELECT {logged_image(shape, 'l')}, -1 FROM {quoted(taken.left)} l) u GROUP BY i HAVING SUM(n) <> 0 LIMIT 1"
+        f"SELECT i FROM (SELECT {shape.live_image('r')} AS i, 1 AS n FROM {quoted(table)} r UNION ALL"
+        f" SELECT {shape.logged_image('l')}, -1 FROM {quoted(taken.left)} l) u GROUP BY i HAVING SUM(n) <> 0 LIMIT 1"
     )
     return ["has modified rows, and no key to identify them by"] if rows else []
 
@@ -190,7 +180,7 @@ def _live(columns: list[MariaColumn]) -> str:
 
 
 def _kept(columns: list[MariaColumn], shape: MariaShape, alias: str) -> str:
-    return image(columns, logged_of(shape, alias, (column.name for column in columns)))
+    return image(columns, shape.logged(alias, (column.name for column in columns)))
 
 
 def _first(row: tuple[object, ...]) -> str:
@@ -206,12 +196,12 @@ def _shown_key(wire: Wire, taken: KeptValues, alias: str) -> str:
 
 def _on_left(taken: KeptValues) -> str:
     news = [new for _, new in _key(taken)]
-    return equal(of("r", news), logged_of(taken.becomes, "l", news))
+    return equal(of("r", news), taken.becomes.logged("l", news))
 
 
 def _on_saved(taken: KeptValues) -> str:
     pairs = _key(taken)
-    return equal(of("r", (new for _, new in pairs)), logged_of(taken.was, "s", (old for old, _ in pairs)))
+    return equal(of("r", (new for _, new in pairs)), taken.was.logged("s", (old for old, _ in pairs)))
 
 
 def _is_default(wire: Wire, table: str, column: MariaColumn) -> str:
@@ -237,7 +227,8 @@ def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     if not pairs:
         return []
     inner = ", ".join(
-        f"a{at} {typed(old)}, b{at} {typed(new)}, o{at} {typed(new)}" for at, (old, new) in enumerate(pairs)
+        f"a{at} {old.logged_type}, b{at} {new.logged_type}, o{at} {new.logged_type}"
+        for at, (old, new) in enumerate(pairs)
     )
     names = ", ".join(f"a{at}, o{at}" for at in range(len(pairs)))
     values = ", ".join(f"r.{quoted(new.name)}, r.{quoted(new.name)}" for _, new in pairs)
@@ -304,10 +295,8 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
         put_rows_back(wire, table, taken)
         return
     shape, both = taken.was, {old.name for old, _ in _both(taken)}
-    on = " AND ".join(f"r.{quoted(old)} = s.{logged_name(shape, old)}" for old, _ in _key(taken))
-    values = [
-        (column, f"s.{logged_name(shape, column.name)}", column.name in both) for column in _lost(taken)
-    ]
+    on = " AND ".join(f"r.{quoted(old)} = s.{shape.logged_name(old)}" for old, _ in _key(taken))
+    values = [(column, f"s.{shape.logged_name(column.name)}", column.name in both) for column in _lost(taken)]
     sets = [
         f"r.{quoted(column.name)} = "
         + (f"IF(s.tb_keep, {value}, r.{quoted(column.name)})" if some else value)
@@ -337,7 +326,7 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
 def put_rows_back(wire: Wire, table: str, taken: KeptValues) -> None:
     """All of them, into an empty table. Twice is once."""
     names = listed(taken.was.names)
-    values = ", ".join(f"s.{name}" for name in logged_names(taken.was))
+    values = ", ".join(taken.was.logged("s"))
     if not wire.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
         wire.run(f"INSERT INTO {quoted(table)} ({names}) SELECT {values} FROM {quoted(taken.saved)} s")
 

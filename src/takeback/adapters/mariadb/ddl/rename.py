@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import frozen
-from takeback.adapters.mariadb.logs import image
+from takeback.adapters.mariadb.ddl.layout import layout
 from takeback.adapters.mariadb.registry import LogRegistry
-from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, definition, exists, links_from, one_shape
+from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import CREATE, DROP, RENAME, AskedDefinition
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, equal, listed, of, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
@@ -15,14 +15,7 @@ from takeback.errors import Conflict, NoRemedy, StatementFailed
 
 def names_by_columns(wire: Wire, trash: str) -> dict[tuple[str, ...], str]:
     """Names of foreign keys by their columns: InnoDB gives some another name together with the table."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, column in wire.rows(
-        "SELECT CONSTRAINT_NAME, COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = DATABASE()"
-        f" AND TABLE_NAME = {wire.text(trash)} AND REFERENCED_TABLE_NAME IS NOT NULL"
-        " ORDER BY CONSTRAINT_NAME, ORDINAL_POSITION"
-    ):
-        found[name] = (*found.get(name, ()), column)
-    return {columns: name for name, columns in found.items()}
+    return {link.columns: link.name for link in links_from(wire, trash)}
 
 
 def untie(wire: Wire, name: str, links: Sequence[MariaForeignKey]) -> None:
@@ -263,12 +256,8 @@ def _against_restore(wire: Wire, registry: LogRegistry, table: MovedTable) -> li
         if not link.elsewhere and link.parent not in registry.schema.shapes:
             found.append((table.name, f"cannot come back: {link.parent}, which it refers to, is gone"))
         elif rows := orphans(wire, table.trash, link):
-            found.append(
-                (
-                    table.name,
-                    f"cannot come back: {rows} of its rows refer to rows of {link.parent} that are gone",
-                )
-            )
+            why = f"cannot come back: {rows} of its rows refer to rows of {link.parent} that are gone"
+            found.append((table.name, why))
     return found
 
 
@@ -296,14 +285,14 @@ def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
 def _left(wire: Wire, name: str) -> str:
     """A digest of the definition and of every bit of the rows."""
     shape = one_shape(wire, name)
-    whole = f"HEX({image(shape.stored, of('r', shape.names))})"
+    whole = f"HEX({shape.live_image('r')})"
     parts = ", ".join(
         f"BIT_XOR(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED)),"
         f" SUM(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED))"
         for at in (1, 17)
     )
     rows = wire.rows(f"SELECT COUNT(*), {parts} FROM {quoted(name)} r")[0]
-    return hashlib.sha256(repr((definition(wire, name), *map(str, rows))).encode()).hexdigest()
+    return hashlib.sha256(repr((repr(layout(wire, name)), *map(str, rows))).encode()).hexdigest()
 
 
 def from_json(data: list[Any]) -> Moves:
