@@ -25,7 +25,7 @@ from takeback.adapters.database import (
     to_take_back,
     with_receipt,
 )
-from takeback.adapters.mariadb import markers, programs, protection, row_report, undo
+from takeback.adapters.mariadb import markers, net, programs, protection, row_report, undo
 from takeback.adapters.mariadb.ddl import change
 from takeback.adapters.mariadb.logs import OPS
 from takeback.adapters.mariadb.registry import (
@@ -35,7 +35,7 @@ from takeback.adapters.mariadb.registry import (
     refuse_unprotected,
 )
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
-from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, driver, is_locked, words
+from takeback.adapters.mariadb.wire import LOCKED, OVERDUE, Wire, code_of, connected, driver, words
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change
@@ -307,7 +307,7 @@ class MariaAdapter(DatabaseAdapter):
                         markers.commit(wire, name)
                     return found
                 except driver().Error as error:
-                    if not is_locked(error) or tried == _TRIES:
+                    if code_of(error) not in LOCKED or tried == _TRIES:
                         raise
                     if code_of(error) == OVERDUE:
                         wire.close()
@@ -325,10 +325,16 @@ def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
         return markers.receipt_of(wire, effect.id)
     found = _found(wire, of, lock=True)
     _refuse_taken_back(found, of)
-    partly = is_partial(effect)
-    return undo.carry_out(
-        wire, read(wire), database_of(effect), (found[0], of.id), effect.id, policy_of(effect.change), partly
-    )
+    policy, partly, registry = policy_of(effect.change), is_partial(effect), read(wire)
+    number = markers.mark(wire, effect.id, of.id)
+    taking = undo.take_back(wire, registry, database_of(effect), found[0], policy)
+    undo.refuse_conflicts(taking, policy, partly)
+    receipt = net.record(wire, registry, number, net.count(wire, registry, number))
+    if partly:
+        undo.leave_out(wire, taking, found[0], number)
+    else:
+        undo.swap(wire, of.id, effect.id)
+    return receipt
 
 
 def _refuse_taken_back(found: tuple[int, str, str], of: Effect) -> None:

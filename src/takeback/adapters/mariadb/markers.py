@@ -170,15 +170,10 @@ def in_turn(seconds: int) -> tuple[int, ...]:
 
 
 def limit(wire: Wire, seconds: int) -> None:
-    """Of this session; never longer than the server would let it wait."""
-    wire.run(
-        f"SET SESSION innodb_lock_wait_timeout = LEAST(@@GLOBAL.innodb_lock_wait_timeout, {seconds}),"
-        f" lock_wait_timeout = LEAST(@@GLOBAL.lock_wait_timeout, {seconds})"
-    )
-
-
-def no_limit(wire: Wire) -> None:
-    wire.run("SET SESSION innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT")
+    """Of this session; never longer than the server would let it wait, and 0 is as long as that."""
+    names = ("innodb_lock_wait_timeout", "lock_wait_timeout")
+    most = [f"{name} = " + (f"LEAST(@@GLOBAL.{name}, {seconds})" if seconds else "DEFAULT") for name in names]
+    wire.run(f"SET SESSION {', '.join(most)}")
 
 
 def holder(wire: Wire) -> Holder:

@@ -1,5 +1,6 @@
 """Install the capture in a database, remove it, and say what it covers."""
 
+import json
 from collections.abc import Sequence
 
 from takeback.adapters.database import Cover, GiveUp
@@ -9,7 +10,6 @@ from takeback.adapters.mariadb.registry import (
     LogRegistry,
     RegisteredTable,
     app_triggers,
-    described,
     drop_triggers,
     read,
     trouble_with,
@@ -201,7 +201,7 @@ def _give_number(wire: Wire, registry: LogRegistry, name: str, captured: bool) -
             return entry.n
     wire.run(
         f"INSERT INTO {TABLES} (name, shape, described, captured) VALUES ({wire.text(name)},"
-        f" '{fingerprint(shape)}', {wire.text(described(shape))}, {int(captured)})"
+        f" '{fingerprint(shape)}', {wire.text(json.dumps(shape))}, {int(captured)})"
     )
     n = int(wire.one("SELECT LAST_INSERT_ID()"))
     registry.entries[n] = RegisteredTable(n, name, fingerprint(shape), captured, shape)

@@ -82,17 +82,17 @@ def identity_of(wire: Wire) -> str:
 
 def read(wire: Wire) -> LogRegistry:
     identity = identity_of(wire)
-    entries: dict[int, RegisteredTable] = {}
-    if identity:
-        for n, name, shape, captured, described in wire.rows(
-            f"SELECT n, name, shape, captured, described FROM {TABLES}"
-        ):
-            entries[n] = RegisteredTable(n, name, shape, bool(captured), shape_from(json.loads(described)))
+    tables = wire.rows(f"SELECT n, name, shape, captured, described FROM {TABLES}") if identity else []
+    entries = {
+        n: RegisteredTable(n, name, shape, bool(captured), shape_from(json.loads(described)))
+        for n, name, shape, captured, described in tables
+    }
     triggers = tuple(Trigger(*row) for row in wire.rows(_TRIGGERS))
-    numbers: dict[str, int] = {}
-    for trigger in triggers:
-        if trigger.name.startswith(OURS) and trigger.event in ("AFTER INSERT", "BEFORE INSERT"):
-            numbers[trigger.table] = int(trigger.name.rpartition("_")[2])
+    numbers = {
+        trigger.table: int(trigger.name.rpartition("_")[2])
+        for trigger in triggers
+        if trigger.name.startswith(OURS) and trigger.event in ("AFTER INSERT", "BEFORE INSERT")
+    }
     return LogRegistry(identity, survey(wire), entries, triggers, numbers)
 
 
@@ -100,10 +100,6 @@ _TRIGGERS = (
     "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE, CONCAT(ACTION_TIMING, ' ', EVENT_MANIPULATION), ACTION_ORDER,"
     " ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE()"
 )
-
-
-def described(shape: MariaShape) -> str:
-    return json.dumps(shape)
 
 
 def shape_from(data: list[Any]) -> MariaShape:
@@ -181,13 +177,9 @@ def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, st
     return (int(rows[0][0]), str(rows[0][1]), str(rows[0][2])) if rows else None
 
 
-# Which statements could change a table that is not captured as it must be: they are refused, the others are
-# not.
-#
-# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what could
-# change the table is not let through.
-
-
+# Which statements could change a table that is not captured as it must be: they are refused, the others are not.
+# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what could change
+# the table is not let through.
 _DYNAMIC = re.compile(r"\b(?:EXECUTE|PREPARE)\b", re.IGNORECASE)
 _DEFINED = (
     "SELECT TABLE_NAME, VIEW_DEFINITION FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() UNION ALL"
@@ -248,10 +240,8 @@ def _is_dynamic(statement: str) -> bool:
 
 
 def _mentions(text: str, name: str) -> bool:
-    for one in {name, name.replace("`", "``")}:
-        if re.search(rf"(?<![\w$]){re.escape(one)}(?![\w$])", text, re.IGNORECASE):
-            return True
-    return False
+    spelled = {name, name.replace("`", "``")}
+    return any(re.search(rf"(?<![\w$]){re.escape(one)}(?![\w$])", text, re.IGNORECASE) for one in spelled)
 
 
 def _refused(bare: Bare, how: str) -> NoRemedy:

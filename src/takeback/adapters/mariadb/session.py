@@ -3,7 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from takeback.adapters.database import PREPARED, Reviewed, Rows, most_of, refuse_too_many, summary
+from takeback.adapters.database import (
+    PREPARED,
+    Reviewed,
+    Rows,
+    first_words,
+    most_of,
+    refuse_too_many,
+    summary,
+)
 from takeback.adapters.mariadb import markers
 from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.ddl import change, rename
@@ -23,6 +31,7 @@ from takeback.adapters.mariadb.registry import (
 from takeback.adapters.mariadb.row_report import changes_so_far
 from takeback.adapters.mariadb.statements import (
     TRUNCATE,
+    WRITES,
     AskedDefinition,
     asked,
     fit_many,
@@ -30,13 +39,13 @@ from takeback.adapters.mariadb.statements import (
     refuse_elsewhere,
     refuse_own,
     refuse_unfit,
-    surely_writes,
     unfit_definition,
     written_out,
 )
 from takeback.adapters.mariadb.undo import touched
 from takeback.adapters.mariadb.wire import (
     COMMITS_IMPLICITLY,
+    DUPLICATE,
     OVERDUE,
     READ_ONLY_TRANSACTION,
     SIGNALLED,
@@ -53,8 +62,6 @@ from takeback.model.database import Database, Holder, busy
 from takeback.model.effect import Effect
 
 # Whether anybody has defined anything on the server: cheaper to ask than what.
-
-
 _STATEMENTS = (
     "alter_table", "create_table", "drop_table", "rename_table", "create_trigger", "drop_trigger", "create_index",
     "drop_index", "create_db", "drop_db", "alter_db", "truncate",
@@ -62,15 +69,6 @@ _STATEMENTS = (
 DDL_COUNTERS = "SHOW GLOBAL STATUS WHERE Variable_name IN ({})".format(
     ", ".join(f"'Com_{name}'" for name in _STATEMENTS)
 )
-
-
-def defined(wire: Wire) -> tuple[tuple[str, str], ...]:
-    """How often such statements were begun, ever. Asked before looking: what is counted later may have been missed."""
-    return ddl_counters(wire.rows(DDL_COUNTERS))
-
-
-def ddl_counters(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(name), str(count)) for name, count in rows)
 
 
 class MariaSession:
@@ -81,11 +79,12 @@ class MariaSession:
         self._holder = holder
         self._limited = False
         with words(wire.database):
-            self._seen: tuple[tuple[str, str], ...] = defined(wire)
+            # Asked before looking: what is counted later may have been missed.
+            self._seen = wire.rows(DDL_COUNTERS)
             self._known(read(wire))
             refuse_unprotected(self._registry)
-            self._others = _others(wire)
             self._name: str = wire.one("SELECT DATABASE()")
+            self._others = frozenset(name for (name,) in wire.rows("SHOW DATABASES") if name != self._name)
             self.connection_id = int(wire.one("SELECT CONNECTION_ID()"))
         self.database: Database = wire.database._replace(identity=self._registry.identity)
         self.answers: tuple[Rows, ...] = ()
@@ -102,7 +101,7 @@ class MariaSession:
         if asked(statement):
             return None
         refuse_unfit(statement)
-        if surely_writes(statement):
+        if first_words(statement) in WRITES:
             return None
         wire = self._wire
         with words(self.database):
@@ -125,25 +124,20 @@ class MariaSession:
         self._most = most_of(effect)
         try:
             self._op, held = markers.begin(self._wire, effect.id, effect.undoes)
-            self._wait_for_held(held)
+            # Else as long as any client: what an application holds ends by itself.
+            limit = self._patience if held else 0
+            if limit or self._limited:
+                markers.limit(self._wire, limit)
+            self._limited = held
         except StoreBusy:
             self.rollback()
             raise
         except (driver().Error, OSError) as error:
             self.rollback()
-            if code_of(error) == 1062:
-                raise KeyReused(
-                    "The database has the marker of this effect already: it was made before."
-                ) from error
+            if code_of(error) == DUPLICATE:
+                said = "The database has the marker of this effect already: it was made before."
+                raise KeyReused(said) from error
             raise told(error, self.database) from error
-
-    def _wait_for_held(self, held: bool) -> None:
-        """Else as long as any client: what an application holds ends by itself."""
-        if held and self._patience:
-            markers.limit(self._wire, self._patience)
-        elif self._limited:
-            markers.no_limit(self._wire)
-        self._limited = held
 
     def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
         if self._plan:
@@ -314,12 +308,11 @@ class MariaSession:
                 "The capture was switched off while the effect was being made, so it was rolled back.",
                 hint="Statements must leave @takeback_op and the database of the session alone.",
             )
-        defined_now = ddl_counters(seen)
-        if defined_now != self._seen:
+        if seen != self._seen:
             self._known(read(wire))
             refuse_unprotected(self._registry)
             refuse_reaching(wire, self._registry, self._made)
-            self._seen = defined_now
+            self._seen = seen
         elif not any(one is not None for one in pending):
             return counted(self._registry, numbers)
         self._drop_what_stayed()
@@ -328,26 +321,22 @@ class MariaSession:
     def _known(self, registry: LogRegistry) -> None:
         self._registry = registry
         self._uncovered = bool(troubles(registry))
-        links = registry.schema.links
-        self._pending = [
-            f"@takeback_d{one.n}" for name, one in registry.walked().items() if reached(name, links)
-        ]
+        walked = registry.walked()
+        children = {one.n: reached(name, registry.schema.links) for name, one in walked.items()}
+        # The variables of walks that are not over, and the logs where they have put something.
+        self._pending = {
+            f"@takeback_d{n}": [walked[name].log for name in names] for n, names in children.items() if names
+        }
 
     def _drop_what_stayed(self) -> None:
         """Drop log entries for cascaded rows that were not deleted after all (DELETE IGNORE)."""
-        links = self._registry.schema.links
-        walked = self._registry.walked()
-        for name, parent in walked.items():
-            children = reached(name, links)
-            if not children:
-                continue
-            pending = self._wire.one(f"SELECT @takeback_d{parent.n}")
+        for variable, logs in self._pending.items():
+            pending = self._wire.one(f"SELECT {variable}")
             if pending is None:
                 continue
-            for child in children:
-                log = walked[child].log
+            for log in logs:
                 self._wire.run(f"DELETE FROM {log} WHERE tb_op = {self._op} AND tb_c = {int(pending)}")
-            self._wire.run(f"SET @takeback_d{parent.n} = NULL")
+            self._wire.run(f"SET {variable} = NULL")
 
     def rollback(self) -> None:
         if self._effect:
@@ -362,11 +351,6 @@ class MariaSession:
     def close(self) -> None:
         self.rollback()
         self._wire.close()
-
-
-def _others(wire: Wire) -> frozenset[str]:
-    own = wire.one("SELECT DATABASE()")
-    return frozenset(str(name) for (name,) in wire.rows("SHOW DATABASES") if name != own)
 
 
 def refuse_other(database: Database, identity: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from takeback.adapters.database import SECONDS, obstructed
-from takeback.adapters.mariadb import markers, net, put_back
+from takeback.adapters.mariadb import net, put_back
 from takeback.adapters.mariadb.logs import LOG_MODE, OPS, TABLES, TOUCHED
 from takeback.adapters.mariadb.net import (
     APPLY,
@@ -15,8 +15,6 @@ from takeback.adapters.mariadb.net import (
     ORPHANED,
     OVERWRITE,
     TAKEN,
-    count,
-    record,
 )
 from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, trouble_with
 from takeback.adapters.mariadb.row_report import Reasons, conflicts
@@ -26,15 +24,20 @@ from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database
 from takeback.model.plan import OnConflict, TargetOutcome
 
-# After rows were left out of an undo: a later operation that found what this one had left must find what
-# was before.
-#
-# Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo of
-# the second must then lead to A and not to B, or it would bring back what was taken back.
+# After rows were left out of an undo: a later operation that found what this one had left must find what was before.
+# Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo of the second
+# must then lead to A and not to B, or it would bring back what was taken back.
 
 
-def rebase(wire: Wire, part: LoggedTable, op: int) -> None:
-    """The temporary tables of the session list the rows that were left out."""
+def leave_out(wire: Wire, taking: "Taking", op: int, by: int) -> None:
+    """Rows of `op`, by an undo: the temporary tables of the session list them."""
+    wire.run(f"UPDATE {OPS} SET partly = 1 WHERE no = {by}")
+    for part in taking.parts:
+        if part.shape.key:
+            _rebase(wire, part, op)
+
+
+def _rebase(wire: Wire, part: LoggedTable, op: int) -> None:
     shape = part.shape
     # The first image that a later operation, still in force, found for the row, if it is what this one had left.
     later = wire.rows(
@@ -323,31 +326,6 @@ def swap(wire: Wire, op: str, by: str) -> None:
         if not rows or not rows[0][0] or rows[0][1]:
             return
         taker, taken, undone = taken, str(rows[0][0]), not undone
-
-
-def carry_out(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    of: tuple[int, str],
-    effect: str,
-    policy: OnConflict,
-    partly: bool,
-) -> dict[str, object]:
-    """Mark it, take it back, count, and mark what it took back."""
-    number = markers.mark(wire, effect, of[1])
-    found = take_back(wire, registry, database, of[0], policy)
-    refuse_conflicts(found, policy, partly)
-    numbers = count(wire, registry, number)
-    receipt = record(wire, registry, number, numbers)
-    if partly:
-        wire.run(f"UPDATE {OPS} SET partly = 1 WHERE no = {number}")
-        for part in found.parts:
-            if part.shape.key:
-                rebase(wire, part, of[0])
-    else:
-        swap(wire, of[1], effect)
-    return receipt
 
 
 def forget(wire: Wire, op: int) -> None:

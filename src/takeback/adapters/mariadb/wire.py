@@ -24,11 +24,20 @@ COMMITS_IMPLICITLY = 1399  # in an XA transaction whatever would commit is refus
 DUPLICATE = 1062
 SIGNALLED = 1644
 OVERDUE = 1205  # it has waited for a lock as long as it may
-_LOCKED = (OVERDUE, 1213, 3572)
+LOCKED = (OVERDUE, 1213, 3572)
 _LOST = (2003, 2006, 2013, 2014, 2055, 1053, 1927, 4031)
-_NO_RIGHTS = (1044, 1045, 1142, 1143, 1227, 1370, 1410, 1698)
-_READ_ONLY_SERVER = (1290, 1836)
-_FULL = (1021, 1114, 28)
+# What keeps us out, by the number that the server gives it.
+_UNREACHABLE = (
+    ((1049,), "There is no such database: {where}.", "Look at the name in the address."),
+    (
+        (1044, 1045, 1142, 1143, 1227, 1370, 1410, 1698),
+        "{where}: no right to do that: {says}",
+        "Use an account that may. The store keeps no password: give the address as env:NAME, or with its password in "
+        "TAKEBACK_SQL.",
+    ),
+    ((1290, 1836), "{where} takes no changes: {says}", "Is it a replica? Use the primary server."),
+    ((1021, 1114, 28), "{where}: no room: {says}", "Make room on the server, then try again."),
+)
 
 
 class Wire:
@@ -213,34 +222,15 @@ def is_lost(error: BaseException) -> bool:
     )
 
 
-def is_locked(error: BaseException) -> bool:
-    return code_of(error) in _LOCKED
-
-
 def told(error: BaseException, database: Database) -> TakebackError:
     code = code_of(error)
     says = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = without_password(database.url)
-    if code == 1049:
-        return ResourceUnreachable(
-            f"There is no such database: {where}.", hint="Look at the name in the address."
-        )
-    if code in _NO_RIGHTS:
-        return ResourceUnreachable(
-            f"{where}: no right to do that: {says}",
-            hint="Use an account that may. The store keeps no password: give the address as env:NAME, or with its "
-            "password in TAKEBACK_SQL.",
-        )
-    if code in _LOCKED:
+    if code in LOCKED:
         return StoreBusy(f"{where}: someone else is changing the same rows: {says}", hint="Try again.")
-    if code in _READ_ONLY_SERVER:
-        return ResourceUnreachable(
-            f"{where} takes no changes: {says}", hint="Is it a replica? Use the primary server."
-        )
-    if code in _FULL:
-        return ResourceUnreachable(
-            f"{where}: no room: {says}", hint="Make room on the server, then try again."
-        )
+    for codes, sentence, hint in _UNREACHABLE:
+        if code in codes:
+            return ResourceUnreachable(sentence.format(where=where, says=says), hint=hint)
     if is_lost(error):
         return ResourceUnreachable(
             f"{where} does not answer: {says}", hint="Is the server running? Then try again."

@@ -262,7 +262,16 @@ _OURS_ON = """do $takeback$ declare ours record; begin
   end loop; end $takeback$"""
 
 
-def quiet(tables: Sequence[Table]) -> Iterator[str]:
+def switches(tables: Sequence[Table], full: bool) -> tuple[list[str], list[str]]:
+    """What switches triggers off, and on again: `full`, all of the session."""
+    if full:
+        return ["set local session_replication_role = replica"], [
+            "set local session_replication_role = origin"
+        ]
+    return list(_quiet(tables)), list(_loud(tables))
+
+
+def _quiet(tables: Sequence[Table]) -> Iterator[str]:
     """Where we may not switch off all triggers of a session: those of the application, table by table."""
     for table in tables:
         if table.triggers:
@@ -275,7 +284,7 @@ def quiet(tables: Sequence[Table]) -> Iterator[str]:
 _STATES = {"O": "enable", "A": "enable always", "R": "enable replica", "D": "disable"}
 
 
-def loud(tables: Sequence[Table]) -> Iterator[str]:
+def _loud(tables: Sequence[Table]) -> Iterator[str]:
     """Each as it was."""
     for table in tables:
         for name, state in table.triggers:

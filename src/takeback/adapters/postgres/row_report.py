@@ -22,6 +22,10 @@ class RowObstacle(NamedTuple):
     kind: str
     detail: str
 
+    @property
+    def sentence(self) -> str:
+        return f"{self.table} {self.key} {self.detail}".replace("  ", " ").strip()
+
 
 def obstacles(connection: Connection, net: Net, most: int) -> list[RowObstacle]:
     columns = net.table.columns

@@ -177,7 +177,7 @@ def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[s
     """Put the rows back. The writes belong to the op that is open on the connection, unless they need not be
     `logged`."""
     touched = [one.table for one in seen.ties.nets.values()]
-    off, on = (_ALL_OFF, _ALL_ON) if seen.full else (put_back.quiet(touched), put_back.loud(touched))
+    off, on = put_back.switches(touched, seen.full)
     first = [patience(connection), *([] if logged else ["set local takeback.op = ''"])]
     first += [*off, "set constraints all deferred"]
     first += [nets.loops(one).sql for one in list(seen.ties.nets.values())[:1] if seen.plain]
@@ -197,10 +197,7 @@ def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[s
             broken = constraints.violated(connection, seen.ties) if seen.full else []
             found = connection.ask_all(last)
         differing = found[1 : len(again) + 1][1::2]
-    except (
-        driver().errors.IntegrityError,
-        driver().errors.RaiseException,
-    ) as error:
+    except (driver().errors.IntegrityError, driver().errors.RaiseException) as error:
         if seen.presumed:
             raise put_back.RowsMoved from None  # it will be seen which rows are in the way
         raise Conflict(
@@ -221,10 +218,6 @@ def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[s
     return done
 
 
-_ALL_OFF = ("set local session_replication_role = replica",)
-_ALL_ON = ("set local session_replication_role = origin",)
-
-
 def _set_counters(connection: Connection, op: PostgresOp) -> None:
     """A sequence that was set back goes forward again: never back, others draw from it."""
     connection.run(
@@ -237,7 +230,7 @@ def _set_counters(connection: Connection, op: PostgresOp) -> None:
 
 
 def refuse(op: PostgresOp, found: Sequence[RowObstacle], conflicts: int) -> Conflict:
-    names = "; ".join(f"{one.table} {one.key} {one.detail}".replace("  ", " ").strip() for one in found[:5])
+    names = "; ".join(one.sentence for one in found[:5])
     more = f"; and {conflicts - 5} more" if conflicts > 5 else ""
     changed = all(one.kind in OVERWRITABLE for one in found)
     head = "Modified after this effect, so undo would overwrite those changes: " if changed else ""
@@ -310,7 +303,7 @@ def unwind(
         try:
             moved, sentences = _event(connection, event, number)
         except Odd as odd:
-            obstacles = (RowObstacle(odd.name, "", "schema", odd.why),)
+            obstacles = [RowObstacle(odd.name, "", "schema", odd.why)]
             break
         moves += moved
         said += sentences
@@ -323,9 +316,7 @@ def one_way(connection: Connection, op: PostgresOp, moves: Sequence[TableMove]) 
     try:
         whole = op._replace(logs=markers.touched(connection, op.no), moves=tuple(moves))
         found = unwind(connection, whole, op.no, OnConflict.REFUSE, lock=False)
-        why = "; ".join(
-            f"{one.table} {one.key} {one.detail}".replace("  ", " ") for one in found.obstacles[:3]
-        )
+        why = "; ".join(one.sentence for one in found.obstacles[:3])
     except driver().Error as error:
         why = str(error.diag.message_primary)
     connection.run("rollback to savepoint takeback_way_back")

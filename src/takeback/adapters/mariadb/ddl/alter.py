@@ -2,6 +2,8 @@
 undone. Values that it would lose are saved first; undo is another ALTER TABLE, which brings them back."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import frozen
@@ -80,11 +82,8 @@ class Reshape(NamedTuple):
 
     def carry_out(self, wire: Wire, registry: LogRegistry, force: bool) -> None:
         """Called while no one else can use the table."""
-        name = quoted(self.table)
         kept_values.prepare(wire, self.kept)
-        wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
-        wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(self)]))
-        try:
+        with _locked(wire, self):
             if not _is_same(state_of(wire, self.table), self.before):
                 raise Conflict(
                     f"{self.table} was altered at the same time.", hint="Nothing was changed. Try again."
@@ -98,12 +97,9 @@ class Reshape(NamedTuple):
                 kept_values.choose(wire, self.table, self.taken, force)
             drop_triggers(wire, registry, self.table)
             if self.taken and kept_values.is_whole(self.kept):
-                wire.run(f"DELETE FROM {name}")
+                wire.run(f"DELETE FROM {quoted(self.table)}")
             _alter(wire, self)
             _after(wire, self)
-        finally:
-            wire.run("UNLOCK TABLES")
-            wire.run("SET SESSION sql_mode = @takeback_mode")
 
     def is_made(self, wire: Wire) -> bool:
         return exists(wire, self.table) and not _is_same(state_of(wire, self.table), self.before)
@@ -117,13 +113,8 @@ class Reshape(NamedTuple):
 
     def resume(self, wire: Wire) -> None:
         """It was made, and what comes after it perhaps was not."""
-        name = quoted(self.table)
-        wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
-        wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(self)]))
-        try:
+        with _locked(wire, self):
             _after(wire, self)
-        finally:
-            wire.run("UNLOCK TABLES")
 
     def finish(self, wire: Wire) -> "Reshape":
         """As it is to be remembered: with the names that foreign keys were given."""
@@ -279,13 +270,19 @@ def _missing(one: TableState, other: TableState) -> list[MariaForeignKey]:
     return [link for link in one.links if link._replace(name="", child="") not in there]
 
 
-def _locks(plan: Reshape) -> list[str]:
-    names = [one for one in (plan.kept.saved_name, plan.kept.left_name) if one]
-    found = [f"{quoted(one)} WRITE" for one in names]
+@contextmanager
+def _locked(wire: Wire, plan: Reshape) -> Iterator[None]:
+    """No one else uses the table, and no value is changed on its way."""
+    used = [(plan.table, ""), (plan.table, "r"), (plan.kept.saved_name, ""), (plan.kept.left_name, "")]
     if plan.taken:
-        pairs = ((plan.taken.saved_name, "s"), (plan.taken.left_name, "l"))
-        found += [f"{quoted(one)} {alias} WRITE" for one, alias in pairs if one]
-    return found
+        used += [(plan.taken.saved_name, "s"), (plan.taken.left_name, "l")]
+    wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
+    wire.run("LOCK TABLES " + ", ".join(f"{quoted(name)} {alias} WRITE" for name, alias in used if name))
+    try:
+        yield
+    finally:
+        wire.run("UNLOCK TABLES")
+        wire.run("SET SESSION sql_mode = @takeback_mode")
 
 
 def _alter(wire: Wire, plan: Reshape) -> None:

@@ -166,7 +166,7 @@ def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
             continue
         value, logged = _live([column]), _kept([column], taken.becomes, "l")
         rows = wire.rows(
-            f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
+            f"SELECT {_shown_key(wire, taken)}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
             f" {quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
             f" OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)}) LIMIT 1"
         )
@@ -189,8 +189,8 @@ def _first(row: tuple[object, ...]) -> str:
     return shown if many == 1 else f"{shown}, and {many - 1} more rows"
 
 
-def _shown_key(wire: Wire, taken: KeptValues, alias: str) -> str:
-    parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, {alias}.{quoted(new)}" for _, new in _key(taken))
+def _shown_key(wire: Wire, taken: KeptValues) -> str:
+    parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, r.{quoted(new)}" for _, new in _key(taken))
     return f"CONCAT({parts})"
 
 
@@ -271,7 +271,7 @@ def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     if not bare:
         return []
     rows = wire.rows(
-        f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r"
+        f"SELECT {_shown_key(wire, taken)}, COUNT(*) OVER () FROM {quoted(table)} r"
         f" LEFT JOIN {quoted(taken.saved)} s ON {_on_saved(taken)} WHERE s.tb_keep IS NULL LIMIT 1"
     )
     return [f"has rows that came since and have no value for {bare[0]} ({_first(rows[0])})"] if rows else []

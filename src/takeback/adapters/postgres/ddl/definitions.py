@@ -28,9 +28,22 @@ class Thing(NamedTuple):
         if self.kind == "column":
             return self.oid
         if self.kind == "relation":
-            return int((self.doc.get("_owned") or [0])[0])
+            return self.owned[0]
         # Statistics have a name of their own, and do not move with their table.
         return 0 if self.kind == "statistics" else int(self.doc.get("_relation", 0))
+
+    @property
+    def owned(self) -> tuple[int, int, str]:
+        """The table and the column that a counter belongs to; "i" for that of an identity."""
+        table, number, how = self.doc.get("_owned") or (0, 0, "")
+        return int(table), int(number), how
+
+    @property
+    def implied(self) -> bool:
+        """It comes and goes with what it is inherited from, with its constraint, its column or its view."""
+        if self.kind == "column" and self.doc.get("_of") not in ("r", "p", "f"):
+            return True
+        return bool(self.doc.get("inherited") or self.doc.get("_constraint") or self.owned[2] == "i")
 
     @property
     def is_table(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.postgres import put_back
 from takeback.adapters.postgres.connection import Connection, driver
+from takeback.adapters.postgres.ddl.dropped_tables import content
 from takeback.adapters.postgres.tables import Table, may_switch_off, quoted, tables
 
 Saved = dict[str, Any]
@@ -29,13 +30,13 @@ def lost_rows(saved: Saved) -> str:
 @contextmanager
 def quietly(connection: Connection, table: Table) -> Iterator[None]:
     """Without any triggers, ours included."""
-    full = may_switch_off(connection)
+    off, on = put_back.switches([table], may_switch_off(connection))
     op = connection.ask("select current_setting('takeback.op', true)")[0][0] or ""
     connection.run("select set_config('takeback.op', '', true)")
-    for statement in ["set local session_replication_role = replica"] if full else put_back.quiet([table]):
+    for statement in off:
         connection.run(statement)
     yield
-    for statement in ["set local session_replication_role = origin"] if full else put_back.loud([table]):
+    for statement in on:
         connection.run(statement)
     connection.run("select set_config('takeback.op', %s, true)", [op])
 
@@ -100,11 +101,10 @@ def written_since(connection: Connection, saved: Saved) -> bool:
     """Of a table without a key: is it still what the change left?"""
     if not saved.get("whole") or "content" not in saved:
         return False
-    now = connection.ask("select takeback.content(%s)", [saved["relation"]])[0][0]
-    return now != saved["content"]
+    return content(connection, saved["relation"]) != saved["content"]
 
 
-def retype(connection: Connection, saved: Saved, number: int, type_: str, collation: str | None) -> None:
+def retype(connection: Connection, saved: Saved, number: int, was: dict[str, Any]) -> None:
     """Values that the change made become what they were made from; what others wrote since is converted, if that loses
     nothing."""
     table = tables(connection, [saved["relation"]])[0]
@@ -113,6 +113,7 @@ def retype(connection: Connection, saved: Saved, number: int, type_: str, collat
     this = f"alter table {table.sql} alter column {name}"
     left = f"takeback.left_{saved['no']}"
     connection.run("drop table if exists pg_temp.takeback_changed")
+    changed = False
     if not saved["whole"]:
         keys = "".join(f", t.{quoted(table.column(_now(saved, one)).name)} as c{one}" for one in saved["key"])
         same = f"{_keys(table, saved, 'l')} and pg_catalog.record_image_eq(row(t.{name}), row(l.c{number}))"
@@ -121,10 +122,8 @@ def retype(connection: Connection, saved: Saved, number: int, type_: str, collat
             f"from {table.source} t where not exists (select from {left} l where {same})"
         )
         changed = connection.ask("select exists (select from pg_temp.takeback_changed)")[0][0]
-    else:
-        changed = False
-    wanted = type_ + (f" collate {collation}" if collation else "")
-    _convert(connection, this, name, wanted, type_, changed)
+    wanted = f"{was['type']} collate {was['collation']}" if was.get("collation") else was["type"]
+    _convert(connection, this, name, wanted, was["type"], changed)
     if saved["whole"]:
         _replace_all(connection, saved, tables(connection, [table.oid])[0], saved.get("now", {}))
         return
@@ -138,9 +137,8 @@ def retype(connection: Connection, saved: Saved, number: int, type_: str, collat
         f"where t.{name}::text is distinct from x.value)"
     )[0][0]
     if lossy:
-        raise UnfitRows(
-            f"what was written to {table.shown}.{column.name} since does not fit its type of before"
-        )
+        shown = f"{table.shown}.{column.name}"
+        raise UnfitRows(f"what was written to {shown} since does not fit its type of before")
 
 
 def _convert(connection: Connection, this: str, name: str, wanted: str, type_: str, changed: bool) -> None:
