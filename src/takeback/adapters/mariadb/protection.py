@@ -106,22 +106,15 @@ def _says(wire: Wire, registry: LogRegistry) -> list[str]:
         says.append(
             f"Triggers of your own fire again while an undo changes their tables: {', '.join(fired)}."
         )
-    others = _other_databases(wire)
-    if others:
+    own = wire.one("SELECT DATABASE()")
+    systems = ("information_schema", "performance_schema", "sys")
+    databases = [name for (name,) in wire.rows("SHOW DATABASES") if name != own]
+    if others := [name for name in databases if name.lower() not in systems]:
         says.append(
             f"This account sees other databases too ({', '.join(others[:5])}): what a view, a routine or a trigger "
             "changes there is not captured. Better is an account with rights for this database only."
         )
     return says
-
-
-def _other_databases(wire: Wire) -> list[str]:
-    return [
-        name
-        for (name,) in wire.rows("SHOW DATABASES")
-        if name.lower() not in ("information_schema", "performance_schema", "sys")
-        and name != wire.one("SELECT DATABASE()")
-    ]
 
 
 def _refuse_unknown(schema: Schema, tables: Sequence[str]) -> None:

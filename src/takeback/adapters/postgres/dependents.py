@@ -178,11 +178,7 @@ def _logs(connection: Connection) -> list[tuple[int, int]]:
 
 def _pointing(connection: Connection, seen: Look) -> list[str]:
     """The effects that wrote rows which point to a row that cannot be removed."""
-    logs = dict(
-        connection.ask(
-            "select relation::int8, no from takeback.log where relation = any (%s)", [list(seen.ties.tables)]
-        )
-    )
+    logs = {relation: log for log, relation in _logs(connection)}
     found: list[str] = []
     for one in seen.ties.foreign:
         net, child = seen.ties.nets.get(one.parent), seen.ties.tables.get(one.child)

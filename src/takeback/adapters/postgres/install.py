@@ -85,7 +85,7 @@ def _log_of(connection: Connection, root: Table) -> int:
         _give_to_owner(connection, log)
         return log
     log, before = known[0]
-    if _kinds(before) != _kinds(root.shape):
+    if kinds(before) != kinds(root.shape):
         _reshape(connection, log, before, root)
     elif before != root.shape:  # renamed
         connection.run(
@@ -106,13 +106,11 @@ def _give_to_owner(connection: Connection, log: int) -> None:
 def _reshape(connection: Connection, log: int, before: list[list[int | str]], root: Table) -> None:
     """New columns get a place. One that changed its type leaves its place to what was kept until now, and takes up the
     one that it had when it was of this type before."""
-    places = {
-        row[0]
-        for row in connection.ask(
-            "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped",
-            [log_name(log)],
-        )
-    }
+    rows = connection.ask(
+        "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped",
+        [log_name(log)],
+    )
+    places = {name for (name,) in rows}
     kinds = {one[0]: one[:4] for one in before}
     new: list[PostgresColumn] = []
     since = connection.ask("select nextval('takeback.step')")[0][0]
@@ -143,7 +141,8 @@ def _parked(kind: Sequence[int | str]) -> str:
     return f"c{number}_{type_}_{int(modifier) + 1}_{collation}"
 
 
-def _kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
+def kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
+    """Without the names."""
     return [one[:4] for one in shape]
 
 
@@ -283,12 +282,8 @@ def bring_up_to_date(connection: Connection) -> None:
 
 
 def _replacing(statement: str) -> str:
-    return re.sub(r"(?i)^create function", "create or replace function", _bare(statement))
-
-
-def _bare(statement: str) -> str:
-    """Without the comments before it."""
-    return re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)
+    bare = re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)  # without the comments before it
+    return re.sub(r"(?i)^create function", "create or replace function", bare)
 
 
 def _create_event_triggers(connection: Connection) -> None:

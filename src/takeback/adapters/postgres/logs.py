@@ -1,6 +1,6 @@
 """The log of a table: the SQL that makes it and fills it, and how the images of one effect are found there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.postgres.connection import Connection
@@ -18,6 +18,12 @@ MANY = 1000  # rows of one statement
 
 def log_name(log: int) -> str:
     return f"{SCHEMA}.log_{log}"
+
+
+def by_relation(connection: Connection, logs: Collection[int]) -> dict[int, int]:
+    """These logs, by the tables that they are of."""
+    asked = "select relation::int8, no from takeback.log where no = any (%s)"
+    return dict(connection.ask(asked, [list(logs)]))
 
 
 def is_wide(connection: Connection, op: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from takeback.adapters.postgres.connection import Connection, Question, driver
 from takeback.adapters.postgres.constraints import Ties, other_uniques
 from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, loops, matches, pairs, same, side
-from takeback.adapters.postgres.tables import PostgresColumn, Table, literal, quoted
+from takeback.adapters.postgres.tables import Table, literal, quoted
 
 
 class RowsMoved(Exception):
@@ -76,12 +76,10 @@ def _in_order(
 
 def _as_updates(connection: Connection, net: Net, done: dict[str, int]) -> None:
     """Rows that went and came again, for the sake of their unique values, were updated."""
-    both = connection.ask(
-        f"select count(*) from {net.name} n where n.status in {ACTIVE} and n.pre and n.cur"
-    )[0][0]
-    done["deleted"] -= both
-    done["inserted"] -= both
-    done["updated"] += both
+    again = f"select count(*) from {net.name} n where n.status in {ACTIVE} and n.pre and n.cur"
+    both = connection.ask(again)[0][0]
+    for word, count in (("deleted", -both), ("inserted", -both), ("updated", both)):
+        done[word] += count
 
 
 def _in_place(net: Net, ties: Ties, full: bool) -> bool:
@@ -91,18 +89,10 @@ def _in_place(net: Net, ties: Ties, full: bool) -> bool:
         return False
     if net.tally:
         return True
-    if any(one.identity == "a" and one.number not in _key(net) for one in net.table.columns):
+    if any(one.identity == "a" and one.number not in net.key.columns for one in net.table.columns):
         return False
     pointed_to = any(one.parent == net.table.oid for one in ties.foreign)
     return not other_uniques(net) or (pointed_to and not full)
-
-
-def _key(net: Net) -> Sequence[int]:
-    return net.table.key.columns if net.table.key else ()
-
-
-def _written(columns: Sequence[PostgresColumn]) -> list[PostgresColumn]:
-    return [one for one in columns if not one.generated]
 
 
 def _untouched(net: Net) -> str:
@@ -111,9 +101,15 @@ def _untouched(net: Net) -> str:
 
 
 def _delete(connection: Connection, net: Net, in_place: bool) -> int:
-    if not net.keyed:
-        return _delete_copies(connection, net)
-    return _put(connection, net, _delete_sql(net, in_place), "after", _going(in_place))
+    if net.keyed:
+        return _put(connection, net, _delete_sql(net, in_place), "after", _going(in_place))
+    table = net.table
+    return connection.run(
+        f"delete from {table.source} t using (select t.tableoid as part, t.ctid as place, n.copies, "
+        f"row_number() over (partition by n.image) as number from {table.source} t join {net.name} n "
+        f"on n.image = {current(table.columns)}::text where n.status in {ACTIVE} and n.post) k "
+        f"where t.tableoid = k.part and t.ctid = k.place and k.number <= k.copies"
+    )
 
 
 def _going(in_place: bool) -> str:
@@ -133,16 +129,6 @@ def _delete_sql(net: Net, in_place: bool) -> str:
     )
 
 
-def _delete_copies(connection: Connection, net: Net) -> int:
-    table = net.table
-    return connection.run(
-        f"delete from {table.source} t using (select t.tableoid as part, t.ctid as place, n.copies, "
-        f"row_number() over (partition by n.image) as number from {table.source} t join {net.name} n "
-        f"on n.image = {current(table.columns)}::text where n.status in {ACTIVE} and n.post) k "
-        f"where t.tableoid = k.part and t.ctid = k.place and k.number <= k.copies"
-    )
-
-
 def _update(connection: Connection, net: Net, in_place: bool) -> int:
     return _put(connection, net, _update_sql(net), "both", _CHANGING) if in_place else 0
 
@@ -151,7 +137,7 @@ _CHANGING = "n.cur and n.pre"
 
 
 def _update_sql(net: Net) -> str:
-    columns = [one for one in _written(net.table.columns) if one.identity != "a"]
+    columns = [one for one in net.table.columns if not one.generated and one.identity != "a"]
     if not columns or (net.tally and not net.tally.both):
         return ""
     if net.tally and net.paired:
@@ -173,7 +159,7 @@ def _insert(connection: Connection, net: Net, in_place: bool) -> int:
 def _insert_sql(net: Net, in_place: bool) -> str:
     if net.tally and not net.tally.before:
         return ""
-    columns = _written(net.table.columns)
+    columns = [one for one in net.table.columns if not one.generated]
     which = "n.pre and not n.cur" if in_place else "n.pre"
     into = f"{net.table.sql} ({', '.join(quoted(one.name) for one in columns)}) overriding system value"
     if net.tally and not net.tally.both and columns:
@@ -190,7 +176,10 @@ def _put(connection: Connection, net: Net, sql: str, kind: str, which: str) -> i
     if not sql:
         return 0
     rows = connection.run(sql)
-    return _as_many(rows, getattr(net.tally, kind) if net.tally else _active(connection, net, which))
+    if net.tally:
+        return _as_many(rows, getattr(net.tally, kind))
+    marked = f"select count(*) from {net.name} n where n.status in {ACTIVE} and {which}"
+    return _as_many(rows, connection.ask(marked)[0][0])
 
 
 # What is done where every row can be put back as it is: in this order, to rows of that kind.
@@ -199,11 +188,6 @@ _PLAIN_ACTS: "dict[str, tuple[str, Callable[[Net], str]]]" = {
     "updated": ("both", _update_sql),
     "inserted": ("before", lambda net: _insert_sql(net, True)),
 }
-
-
-def _active(connection: Connection, net: Net, which: str) -> int:
-    asked = f"select count(*) from {net.name} n where n.status in {ACTIVE} and {which}"
-    return connection.ask(asked)[0][0]
 
 
 def _as_many(rows: int, expected: int) -> int:

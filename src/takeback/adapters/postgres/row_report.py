@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from takeback.adapters.database import RowChange
 from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connection import Connection
-from takeback.adapters.postgres.logs import log_name
+from takeback.adapters.postgres.logs import by_relation, log_name
 from takeback.adapters.postgres.net import IN_CONFLICTS, Net, key_of, matches, same, same_key
 from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted, tables
 from takeback.model.ids import short
@@ -167,9 +167,7 @@ def net_counts(
 
 
 def _nets(connection: Connection, op: int, logs: Sequence[int], turned: bool, wide: bool) -> Iterator[Net]:
-    known: dict[int, int] = dict(
-        connection.ask("select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
-    )
+    known = by_relation(connection, logs)
     for table in tables(connection, list(known)):
         yield Net(table, known[table.oid], op, turned, wide)
 

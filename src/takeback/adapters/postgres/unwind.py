@@ -10,7 +10,7 @@ from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import SchemaStep, steps_of, where_it_is_now
 from takeback.adapters.postgres.ddl.dropped_tables import COME, TableMove
 from takeback.adapters.postgres.ddl.undo import Odd, reverse
-from takeback.adapters.postgres.install import capture_again
+from takeback.adapters.postgres.install import capture_again, kinds
 from takeback.adapters.postgres.logs import KeptImages, kept, log_name, of_op
 from takeback.adapters.postgres.markers import PostgresOp, look_for_missing, refuse_missing
 from takeback.adapters.postgres.net import CONFLICTS, EVER, OVERWRITABLE, Net, Stretch
@@ -74,7 +74,7 @@ def look(
         table = there.tables.get(one.relation)
         if table is None:
             odd.append(RowObstacle(one.name, "", "schema", "the table was dropped since"))
-        elif not _kinds(one.shape) == _kinds(one.form) == _kinds(table.shape):
+        elif not kinds(one.shape) == kinds(one.form) == kinds(table.shape):
             odd.append(RowObstacle(table.shown, "", "schema", _other_columns(one.form, table.shape)))
         else:
             found[table.oid] = _net(table, one, op, stretch, there.sizes[table.oid])
@@ -128,10 +128,6 @@ def _ties(connection: Connection, found: dict[int, Net], there: UndoLayout) -> c
     ends = {oid for one in foreign for oid in (one.child, one.parent)} - set(found)
     known = more(connection, sorted(ends)) | {oid: one.table for oid, one in found.items()}
     return constraints.Ties(foreign, known, found)
-
-
-def _kinds(shape: list[Any]) -> list[Any]:
-    return [list(one[:4]) for one in shape]
 
 
 def _other_columns(before: list[Any], now: list[Any]) -> str:

@@ -30,13 +30,12 @@ class KeptValues(NamedTuple):
 
 def _same(kept: KeptValues) -> dict[str, str]:
     """Columns that are the same, but perhaps for their names."""
-    names = dict(kept.renamed)
-    there = {column.name: column for column in kept.becomes.stored}
+    names = {name: name for name in kept.was.names} | dict(kept.renamed)
+    there = set(kept.becomes.stored)
     return {
-        column.name: names.get(column.name, column.name)
+        column.name: names[column.name]
         for column in kept.was.stored
-        if there.get(names.get(column.name, column.name))
-        == column._replace(name=names.get(column.name, column.name))
+        if column._replace(name=names[column.name]) in there
     }
 
 
@@ -56,9 +55,7 @@ def _key(kept: KeptValues) -> list[tuple[str, str]]:
         return []
     was = {column.name: column.kind for column in kept.was.stored}
     becomes = {column.name: column.kind for column in kept.becomes.stored}
-    if all(old in same or {was[old], becomes[new]} <= WHOLE for old, new in pairs):
-        return pairs
-    return []
+    return pairs if all(old in same or {was[old], becomes[new]} <= WHOLE for old, new in pairs) else []
 
 
 def _lost(kept: KeptValues) -> list[MariaColumn]:
@@ -106,11 +103,8 @@ def _columns_after(kept: KeptValues) -> list[MariaColumn]:
 def _table(name: str, shape: MariaShape, columns: list[MariaColumn]) -> str:
     inner = ", ".join(f"{shape.logged_name(column.name)} {column.logged_type}" for column in columns)
     there = {column.name for column in columns}
-    key = (
-        f", KEY ({', '.join(map(shape.logged_name, shape.key))})"
-        if shape.key and there.issuperset(shape.key)
-        else ""
-    )
+    whole = shape.key and there.issuperset(shape.key)
+    key = f", KEY ({', '.join(map(shape.logged_name, shape.key))})" if whole else ""
     return (
         f"CREATE TABLE {quoted(name)} (tb_keep TINYINT NOT NULL DEFAULT 1, {inner}{key})"
         " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC"
@@ -165,13 +159,12 @@ def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
         if column.name in there:
             continue
         value, logged = _live([column]), _kept([column], taken.becomes, "l")
-        rows = wire.rows(
-            f"SELECT {_shown_key(wire, taken)}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
-            f" {quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
-            f" OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)}) LIMIT 1"
+        left = (
+            f"{quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
         )
-        if rows:
-            found.append(f"has values in column {column.name} that were written since ({_first(rows[0])})")
+        new = f"OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)})"
+        if rows := _rows(wire, table, taken, f"{left} {new}"):
+            found.append(f"has values in column {column.name} that were written since ({rows})")
     return found
 
 
@@ -183,15 +176,14 @@ def _kept(columns: list[MariaColumn], shape: MariaShape, alias: str) -> str:
     return image(columns, shape.logged(alias, (column.name for column in columns)))
 
 
-def _first(row: tuple[object, ...]) -> str:
-    key, many = row[0], int(str(row[1]))
-    shown = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
-    return shown if many == 1 else f"{shown}, and {many - 1} more rows"
-
-
-def _shown_key(wire: Wire, taken: KeptValues) -> str:
+def _rows(wire: Wire, table: str, taken: KeptValues, joined: str) -> str:
+    """The key of one that is found so, and how many more there are; "" if there is none."""
     parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, r.{quoted(new)}" for _, new in _key(taken))
-    return f"CONCAT({parts})"
+    shown = f"SELECT CONCAT({parts}), COUNT(*) OVER () FROM {quoted(table)} r"
+    for key, many in wire.rows(f"{shown} LEFT JOIN {joined} LIMIT 1"):
+        one = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+        return one if many == 1 else f"{one}, and {many - 1} more rows"
+    return ""
 
 
 def _on_left(taken: KeptValues) -> str:
@@ -270,11 +262,9 @@ def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     bare = [column.name for column in _lost(taken) if not column.nullable and column.name not in both]
     if not bare:
         return []
-    rows = wire.rows(
-        f"SELECT {_shown_key(wire, taken)}, COUNT(*) OVER () FROM {quoted(table)} r"
-        f" LEFT JOIN {quoted(taken.saved)} s ON {_on_saved(taken)} WHERE s.tb_keep IS NULL LIMIT 1"
-    )
-    return [f"has rows that came since and have no value for {bare[0]} ({_first(rows[0])})"] if rows else []
+    saved = f"{quoted(taken.saved)} s ON {_on_saved(taken)} WHERE s.tb_keep IS NULL"
+    rows = _rows(wire, table, taken, saved)
+    return [f"has rows that came since and have no value for {bare[0]} ({rows})"] if rows else []
 
 
 def choose(wire: Wire, table: str, taken: KeptValues, force: bool) -> None:

@@ -77,8 +77,7 @@ def orphans(wire: Wire, name: str, link: MariaForeignKey) -> int:
     )
 
 
-# Tables that are given other names, all of them in one step that either happens or does not. In this way a
-# table is
+# Tables that are given other names, all of them in one step that either happens or does not. In this way a table is
 # dropped (nothing of it is lost), created (under a name of ours first) and renamed; undo gives the names back.
 
 
@@ -160,7 +159,11 @@ class Moves(NamedTuple):
                 untie(wire, table.trash, table.links)
         if self.act != CREATE:
             return self
-        return self._replace(tables=tuple(_as_created(wire, table) for table in self.tables))
+        made: list[MovedTable] = []
+        for table in self.tables:
+            links = tuple(one for one in links_from(wire, table.name) if one.parent != table.name)
+            made.append(table._replace(links=links, left=_left(wire, table.name)))
+        return self._replace(tables=tuple(made))
 
     def says(self) -> list[str]:
         verb = {DROP: "was dropped", RESTORE: "is back", CREATE: "was created"}
@@ -186,11 +189,12 @@ def plan_drop(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Mo
             f"There is no table {missing[0]}.", hint="Nothing was changed. Views are not dropped here."
         )
     refuse_referred(registry, there)
-    tables = tuple(
-        MovedTable(name, f"_tb_trash_{effect}_{number}", links_of(registry, name, there))
-        for number, name in enumerate(there)
-    )
-    return Moves(DROP, tables)
+    tables: list[MovedTable] = []
+    for number, name in enumerate(there):
+        own = (link for link in registry.schema.links if link.child == name)
+        links = tuple(link for link in own if link.parent not in there)
+        tables.append(MovedTable(name, f"_tb_trash_{effect}_{number}", links))
+    return Moves(DROP, tuple(tables))
 
 
 def plan_create(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Moves:
@@ -215,14 +219,6 @@ def plan_rename(registry: LogRegistry, wanted: AskedDefinition) -> Moves:
                 hint="Nothing was changed. Tables change places in three renames.",
             )
     return Moves(RENAME, tuple(MovedTable(*pair) for pair in zip(wanted.names, wanted.to, strict=True)))
-
-
-def links_of(registry: LogRegistry, name: str, together: Sequence[str] = ()) -> tuple[MariaForeignKey, ...]:
-    return tuple(
-        link
-        for link in registry.schema.links
-        if link.child == name and link.parent != name and link.parent not in together
-    )
 
 
 def refuse_referred(registry: LogRegistry, names: Sequence[str]) -> None:
@@ -277,11 +273,6 @@ def _create(wire: Wire, plan: Moves) -> None:
                 raise
 
 
-def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
-    links = tuple(one for one in links_from(wire, table.name) if one.parent != table.name)
-    return table._replace(links=links, left=_left(wire, table.name))
-
-
 def _left(wire: Wire, name: str) -> str:
     """A digest of the definition and of every bit of the rows."""
     shape = one_shape(wire, name)
@@ -297,10 +288,8 @@ def _left(wire: Wire, name: str) -> str:
 
 def from_json(data: list[Any]) -> Moves:
     act, tables = data
-    return Moves(
-        act,
-        tuple(
-            MovedTable(name, trash, tuple(MariaForeignKey(*frozen(link)) for link in links), *left)
-            for name, trash, links, *left in tables
-        ),
+    moved = (
+        MovedTable(name, trash, tuple(MariaForeignKey(*frozen(link)) for link in links), *left)
+        for name, trash, links, *left in tables
     )
+    return Moves(act, tuple(moved))
