@@ -20,7 +20,6 @@ from takeback.adapters.mariadb.registry import (
     op_number,
     read,
     refuse_unprotected,
-    troubles,
 )
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import NoRemedy, StoreBusy
@@ -143,7 +142,7 @@ def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
     may write leads there."""
     captured = registry.walked()
     return next(
-        (bare for name, bare in leading(wire, registry, troubles(registry)).items() if name in captured),
+        (bare for name, bare in leading(wire, registry, registry.troubles()).items() if name in captured),
         None,
     )
 

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from takeback.adapters.database import Cover, GiveUp
 from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table
-from takeback.adapters.mariadb.registry import (
-    LogRegistry,
-    RegisteredTable,
-    app_triggers,
-    drop_triggers,
-    read,
-    trouble_with,
-    wanted_triggers,
-)
+from takeback.adapters.mariadb.registry import LogRegistry, RegisteredTable, read
 from takeback.adapters.mariadb.shapes import LoggedTable, Schema, cascading_out, fingerprint, strangers
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import Misuse, ResourceUnreachable
@@ -61,7 +53,7 @@ def unprotect(wire: Wire, tables: Sequence[str], give_up: GiveUp) -> Cover:
         renew_triggers(wire)
         return cover(wire)
     for name in {one.table for one in registry.triggers}:
-        drop_triggers(wire, registry, name)
+        registry.drop_triggers(wire, name)
     ours = wire.rows(
         "SELECT TABLE_NAME FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE '\\_tb\\_%'"
@@ -78,7 +70,7 @@ def cover(wire: Wire, reasons: dict[str, str] | None = None) -> Cover:
     protected: list[str] = []
     unprotected: list[tuple[str, str]] = []
     for name in registry.schema.shapes:
-        trouble = trouble_with(registry, name) if registry.identity else "the database is not protected"
+        trouble = registry.trouble_with(name) if registry.identity else "the database is not protected"
         if not trouble and registry.entries[registry.numbers[name]].captured:
             protected.append(name)
         else:
@@ -101,7 +93,7 @@ def _says(wire: Wire, registry: LogRegistry) -> list[str]:
             "After altering the columns of a protected table, or making a new one, run `takeback sql protect` "
             "afterwards; until then what could change that table is refused."
         )
-    fired = [name for name in registry.schema.shapes if app_triggers(registry, name)]
+    fired = [name for name in registry.schema.shapes if registry.app_triggers(name)]
     if fired:
         says.append(
             f"Triggers of your own fire again while an undo changes their tables: {', '.join(fired)}."
@@ -186,7 +178,7 @@ def _give_number(wire: Wire, registry: LogRegistry, name: str, captured: bool) -
     has = registry.entries.get(registry.numbers.get(name, 0))
     if has and has.captured == captured and (not captured or has.shape == fingerprint(shape)):
         return has.n
-    drop_triggers(wire, registry, name)
+    registry.drop_triggers(wire, name)
     for entry in sorted(registry.entries.values(), reverse=True):
         free = entry.n not in registry.numbers.values()
         if free and entry.name == name and entry.captured == captured and entry.shape == fingerprint(shape):
@@ -208,7 +200,7 @@ def keep_up(wire: Wire) -> None:
     why = _reasons(wire, registry.schema)
     for name in registry.schema.shapes:
         has = registry.entries.get(registry.numbers.get(name, 0))
-        wanted = has is None or (has.captured and trouble_with(registry, name))
+        wanted = has is None or (has.captured and registry.trouble_with(name))
         if wanted and (name in why or _give_log(wire, registry, name)):
             _give_number(wire, registry, name, captured=False)
     renew_triggers(wire)
@@ -224,10 +216,10 @@ def renew_triggers(wire: Wire) -> None:
                 numbers[entry.name] = entry.n
     registry = before._replace(numbers=numbers)
     for name in registry.schema.shapes:
-        if not trouble_with(registry, name):
+        if not registry.trouble_with(name):
             continue
-        drop_triggers(wire, registry, name)
-        for statement in wanted_triggers(registry, name).values():
+        registry.drop_triggers(wire, name)
+        for statement in registry.wanted_triggers(name).values():
             _create_trigger(wire, statement)
 
 

@@ -69,6 +69,52 @@ class LogRegistry(NamedTuple):
             if n in self.entries and self.entries[n].captured and name in self.schema.shapes
         }
 
+    def wanted_triggers(self, name: str) -> dict[str, str]:
+        """The statements that make the triggers which this table must have."""
+        n = self.numbers[name]
+        if not self.entries[n].captured:
+            return refusing_triggers(n, name)
+        tables = self.walked()
+        return capture_triggers(tables[name], walks(tables[name], tables, self.schema.links))
+
+    def trouble_with(self, name: str) -> str:
+        """Why what is changed in this table would not be captured as it must; "" if it would."""
+        n = self.numbers.get(name)
+        if n is None or n not in self.entries:
+            return "it is new"
+        if self.entries[n].captured and fingerprint(self.schema.shapes[name]) != self.entries[n].shape:
+            return "its columns were changed since"
+        try:
+            wanted = self.wanted_triggers(name)
+        except KeyError:
+            return "a table whose rows go with its rows is not protected"
+        here = {one.name: one for one in self.triggers if one.table == name}
+        for event, statement in wanted.items():
+            found = here.get(trigger_name(event, n))
+            if found is None:
+                return "a trigger of takeback is gone"
+            if found.body is None:
+                return "this account may not see its triggers, for which it needs the right TRIGGER"
+            if found.body.strip() != statement.partition(" FOR EACH ROW ")[2].strip():
+                return "its triggers or foreign keys were changed since"
+            last = max(one.order for one in here.values() if one.event == found.event)
+            if found.event.startswith("BEFORE") and found.order != last:
+                return "another trigger was added, which comes after ours"
+        return ""
+
+    def troubles(self) -> dict[str, str]:
+        """The tables of which what is changed would be neither captured nor refused by a trigger, and why."""
+        return {name: why for name in self.schema.shapes if (why := self.trouble_with(name))}
+
+    def app_triggers(self, name: str) -> list[Trigger]:
+        return [one for one in self.triggers if one.table == name and not one.name.startswith(OURS)]
+
+    def drop_triggers(self, wire: Wire, table: str) -> None:
+        """Ours."""
+        for one in self.triggers:
+            if one.table == table and one.name.startswith(OURS):
+                wire.run(f"DROP TRIGGER IF EXISTS {quoted(one.name)}")
+
 
 def identity_of(wire: Wire) -> str:
     """The id that `protect` gave this database; "" if it never was protected."""
@@ -107,66 +153,12 @@ def shape_from(data: list[Any]) -> MariaShape:
     return MariaShape(name, engine, kind, tuple(MariaColumn(*one) for one in columns), key, uniques)
 
 
-def wanted_triggers(registry: LogRegistry, name: str) -> dict[str, str]:
-    """The statements that make the triggers which this table must have."""
-    n = registry.numbers[name]
-    if not registry.entries[n].captured:
-        return refusing_triggers(n, name)
-    tables = registry.walked()
-    return capture_triggers(tables[name], walks(tables[name], tables, registry.schema.links))
-
-
-def trouble_with(registry: LogRegistry, name: str) -> str:
-    """Why what is changed in this table would not be captured as it must; "" if it would."""
-    n = registry.numbers.get(name)
-    if n is None or n not in registry.entries:
-        return "it is new"
-    if (
-        registry.entries[n].captured
-        and fingerprint(registry.schema.shapes[name]) != registry.entries[n].shape
-    ):
-        return "its columns were changed since"
-    try:
-        wanted = wanted_triggers(registry, name)
-    except KeyError:
-        return "a table whose rows go with its rows is not protected"
-    here = {one.name: one for one in registry.triggers if one.table == name}
-    for event, statement in wanted.items():
-        found = here.get(trigger_name(event, n))
-        if found is None:
-            return "a trigger of takeback is gone"
-        if found.body is None:
-            return "this account may not see its triggers, for which it needs the right TRIGGER"
-        if found.body.strip() != statement.partition(" FOR EACH ROW ")[2].strip():
-            return "its triggers or foreign keys were changed since"
-        last = max(one.order for one in here.values() if one.event == found.event)
-        if found.event.startswith("BEFORE") and found.order != last:
-            return "another trigger was added, which comes after ours"
-    return ""
-
-
-def drop_triggers(wire: Wire, registry: LogRegistry, table: str) -> None:
-    """Ours."""
-    for one in registry.triggers:
-        if one.table == table and one.name.startswith(OURS):
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(one.name)}")
-
-
-def app_triggers(registry: LogRegistry, name: str) -> list[Trigger]:
-    return [one for one in registry.triggers if one.table == name and not one.name.startswith(OURS)]
-
-
 def refuse_unprotected(registry: LogRegistry) -> None:
     if not registry.identity:
         raise NoRemedy(
             "The database is not protected: nothing that is changed in it could be taken back.",
             hint="`takeback sql protect URL` installs the capture.",
         )
-
-
-def troubles(registry: LogRegistry) -> dict[str, str]:
-    """The tables of which what is changed would be neither captured nor refused by a trigger, and why."""
-    return {name: why for name in registry.schema.shapes if (why := trouble_with(registry, name))}
 
 
 def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, str] | None:
@@ -195,7 +187,7 @@ class Bare(NamedTuple):
 
 
 def refuse_reaching(wire: Wire, registry: LogRegistry, statements: Iterable[str]) -> None:
-    bad = troubles(registry)
+    bad = registry.troubles()
     if not bad:
         return
     names = leading(wire, registry, bad)
@@ -216,7 +208,7 @@ def leading(wire: Wire, registry: LogRegistry, bad: Mapping[str, str]) -> dict[s
     if some is None:
         return {}
     defined = [(str(name), text and str(text)) for name, text in wire.rows(_DEFINED)]
-    defined += [(name, one.body) for name in registry.schema.shapes for one in app_triggers(registry, name)]
+    defined += [(name, one.body) for name in registry.schema.shapes for one in registry.app_triggers(name)]
     found |= {name: some for name, text in defined if not text or _DYNAMIC.search(text)} | found
     grew = True
     while grew:

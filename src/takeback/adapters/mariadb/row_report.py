@@ -19,7 +19,7 @@ from takeback.adapters.mariadb.net import (
 from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.shapes import LoggedTable, MariaShape, Schema
 from takeback.adapters.mariadb.wire import Wire, equal, listed, of, quoted
-from takeback.model.database import Database, resource_of
+from takeback.model.database import resource_of
 from takeback.model.ids import short
 from takeback.model.plan import Obstacle, TargetOutcome
 
@@ -34,7 +34,7 @@ _OBSTACLES = {CHANGED: Obstacle.CHANGED, REOCCUPIED: Obstacle.CHANGED, MISSING: 
 
 
 def conflicts(
-    wire: Wire, schema: Schema, database: Database, parts: Sequence[LoggedTable], op: int, reasons: Reasons
+    wire: Wire, schema: Schema, parts: Sequence[LoggedTable], op: int, reasons: Reasons
 ) -> list[TargetOutcome]:
     """One for each line that stands in a conflict, as the rows are now."""
     found: list[TargetOutcome] = []
@@ -42,16 +42,18 @@ def conflicts(
     for part in parts:
         total += wire.count(f"SELECT COUNT(*) FROM {part.net} WHERE state IN {IN_CONFLICTS}")
         if len(found) < MOST:
-            found += _of_part(wire, schema, database, part, op, MOST - len(found), reasons)
+            found += _of_part(wire, schema, part, op, MOST - len(found), reasons)
     if total > len(found):
         found.append(
-            found[-1]._replace(resource=resource_of(database), detail=f"and {total - len(found)} more rows")
+            found[-1]._replace(
+                resource=resource_of(wire.database), detail=f"and {total - len(found)} more rows"
+            )
         )
     return found
 
 
 def _of_part(
-    wire: Wire, schema: Schema, database: Database, part: LoggedTable, op: int, most: int, reasons: Reasons
+    wire: Wire, schema: Schema, part: LoggedTable, op: int, most: int, reasons: Reasons
 ) -> list[TargetOutcome]:
     shape = part.shape
     width = len(shape.stored)
@@ -85,7 +87,9 @@ def _of_part(
         elif state == UNFIT:
             who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
         found.append(
-            obstructed(database, detail + who, shape.name, key, what=_OBSTACLES.get(state, Obstacle.OTHER))
+            obstructed(
+                wire.database, detail + who, shape.name, key, what=_OBSTACLES.get(state, Obstacle.OTHER)
+            )
         )
     return found
 

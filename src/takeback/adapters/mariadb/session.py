@@ -20,14 +20,7 @@ from takeback.adapters.mariadb.ddl.rename import Moves
 from takeback.adapters.mariadb.logs import GATE
 from takeback.adapters.mariadb.net import Numbers, cancels_out, count, counted, recording
 from takeback.adapters.mariadb.net import asked as asked_numbers
-from takeback.adapters.mariadb.registry import (
-    LogRegistry,
-    app_triggers,
-    read,
-    refuse_reaching,
-    refuse_unprotected,
-    troubles,
-)
+from takeback.adapters.mariadb.registry import LogRegistry, read, refuse_reaching, refuse_unprotected
 from takeback.adapters.mariadb.row_report import changes_so_far
 from takeback.adapters.mariadb.statements import (
     TRUNCATE,
@@ -177,7 +170,7 @@ class MariaSession:
             return Rows(rowcount=0)
         (name,) = wanted.names
         rename.refuse_referred(registry, wanted.names)
-        if any(one.event.endswith("DELETE") for one in app_triggers(registry, name)):
+        if any(one.event.endswith("DELETE") for one in registry.app_triggers(name)):
             raise NoRemedy(
                 f"TRUNCATE of {name} would be made as a DELETE, and the triggers of the table would fire.",
                 hint="Nothing was changed. Use DELETE, if that is meant.",
@@ -267,7 +260,7 @@ class MariaSession:
         if receipt is None:
             return Reviewed(None)
         with words(self.database):
-            parts, _ = touched(self._wire, self._registry, self.database, self._op)
+            parts, _ = touched(self._wire, self._registry, self._op)
         return Reviewed(receipt, changes_so_far(self._wire, parts, self._op), PREPARED)
 
     def hold(self, effect: Effect, seconds: float) -> None:
@@ -320,13 +313,14 @@ class MariaSession:
 
     def _known(self, registry: LogRegistry) -> None:
         self._registry = registry
-        self._uncovered = bool(troubles(registry))
+        self._uncovered = bool(registry.troubles())
         walked = registry.walked()
-        children = {one.n: reached(name, registry.schema.links) for name, one in walked.items()}
         # The variables of walks that are not over, and the logs where they have put something.
-        self._pending = {
-            f"@takeback_d{n}": [walked[name].log for name in names] for n, names in children.items() if names
-        }
+        self._pending: dict[str, list[str]] = {}
+        for name, one in walked.items():
+            if children := reached(name, registry.schema.links):
+                logs = [walked[child].log for child in children if child in walked]
+                self._pending[f"@takeback_d{one.n}"] = logs
 
     def _drop_what_stayed(self) -> None:
         """Drop log entries for cascaded rows that were not deleted after all (DELETE IGNORE)."""

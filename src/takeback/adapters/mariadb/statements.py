@@ -71,21 +71,15 @@ def asked(statement: str) -> AskedDefinition | None:
         names = _names(re.sub(rf"({_NAME})\s+TO\s+", r"\1,", found["pairs"], flags=re.IGNORECASE))
         return AskedDefinition(RENAME, names[::2], to=names[1::2])
     if found := _CREATE.fullmatch(statement):
-        return AskedDefinition(
-            CREATE,
-            _names(found["name"]),
-            bool(found["exists"]),
-            head=found["head"],
-            tail=found["tail"].rstrip("; \n"),
-        )
+        tail = found["tail"].rstrip("; \n")
+        return AskedDefinition(CREATE, _names(found["name"]), bool(found["exists"]), (), found["head"], tail)
     found = _ALTER.fullmatch(statement) or _INDEX.fullmatch(statement)
     if not found:
         return None
     if to := _ALTER_NAME.fullmatch(found["tail"]):
         return AskedDefinition(RENAME, _names(found["name"]), to=_names(to["to"]))
-    return AskedDefinition(
-        ALTER, _names(found["name"]), head=found["head"], tail=found["tail"].rstrip("; \n")
-    )
+    tail = found["tail"].rstrip("; \n")
+    return AskedDefinition(ALTER, _names(found["name"]), head=found["head"], tail=tail)
 
 
 def bare(text: str) -> str:

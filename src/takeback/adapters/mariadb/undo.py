@@ -16,12 +16,11 @@ from takeback.adapters.mariadb.net import (
     OVERWRITE,
     TAKEN,
 )
-from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, trouble_with
+from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.row_report import Reasons, conflicts
 from takeback.adapters.mariadb.shapes import LoggedTable, differences, fingerprint, log_of
 from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
-from takeback.model.database import Database
 from takeback.model.plan import OnConflict, TargetOutcome
 
 # After rows were left out of an undo: a later operation that found what this one had left must find what was before.
@@ -78,6 +77,7 @@ def _another_number(wire: Wire, part: LoggedTable, no: int, by: str) -> None:
 
 _FEW = 10_000  # lines: below it, whoever asks what would happen is told by trying
 _ROUNDS = 20
+Bad = dict[str, dict[str, set[int]]]  # by state and table: lines that cannot be put back
 
 
 class Taking(NamedTuple):
@@ -94,15 +94,12 @@ def settle_session(wire: Wire, patience: int = SECONDS) -> None:
     wire.run(
         f"SET SESSION sql_mode = '{LOG_MODE}', time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1,"
         f" max_sort_length = 8192, innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience},"
-        " sql_safe_updates = 0,"
-        " group_concat_max_len = 1048576"
+        " sql_safe_updates = 0, group_concat_max_len = 1048576"
     )
     wire.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
-def touched(
-    wire: Wire, registry: LogRegistry, database: Database, op: int
-) -> tuple[dict[str, LoggedTable], list[TargetOutcome]]:
+def touched(wire: Wire, registry: LogRegistry, op: int) -> tuple[dict[str, LoggedTable], list[TargetOutcome]]:
     """The tables of an operation as they are now, and those that are not what they were."""
     parts: dict[str, LoggedTable] = {}
     gone: list[TargetOutcome] = []
@@ -112,8 +109,7 @@ def touched(
         _refuse_missing(wire, op, n, int(wanted))
         shape = registry.current(n)
         if shape is None or fingerprint(shape) != registry.entries[n].shape:
-            detail = _altered(registry, n)
-            gone.append(obstructed(database, detail, name))
+            gone.append(obstructed(wire.database, _altered(registry, n), name))
         else:
             parts[shape.name] = LoggedTable(n, shape)
     return parts, gone
@@ -148,17 +144,10 @@ def _altered(registry: LogRegistry, n: int) -> str:
     return f"was altered since ({told}), so its rows cannot come back. Alter it back first"
 
 
-def take_back(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    op: int,
-    policy: OnConflict,
-    dry: bool = False,
-) -> Taking:
+def take_back(wire: Wire, registry: LogRegistry, op: int, policy: OnConflict, dry: bool = False) -> Taking:
     """In a transaction of the caller, under its marker if it has one. `dry`: the caller will roll it back."""
-    parts, refused = touched(wire, registry, database, op)
-    refused += _with_triggers(registry, database, parts, policy)
+    parts, refused = touched(wire, registry, op)
+    refused += _with_triggers(wire, registry, parts, policy)
     if dry and not refused and (found := _smooth(wire, parts, op)):
         return found
     lines = 0
@@ -167,16 +156,15 @@ def take_back(
         lines += net.fill(wire, part, op)
         if not net.is_sound(wire, part):
             detail = "was changed in a way that was not logged whole"
-            refused.append(obstructed(database, detail, name))
+            refused.append(obstructed(wire.database, detail, name))
             del parts[name]
-            continue
-        if policy is OnConflict.FORCE:
+        elif policy is OnConflict.FORCE:
             wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN {IN_FORCEABLE}")
     reasons: Reasons = {}
     stop = policy in (OnConflict.REFUSE, OnConflict.MERGE)
     if not (stop and (refused or _count(wire, parts, CONFLICTS))) and not (dry and lines > _FEW):
-        refused += _place(wire, registry, database, parts, stop or policy is OnConflict.FORCE, reasons)
-    refused += conflicts(wire, registry.schema, database, list(parts.values()), op, reasons)
+        refused += _place(wire, registry, parts, stop or policy is OnConflict.FORCE, reasons)
+    refused += conflicts(wire, registry.schema, list(parts.values()), op, reasons)
     applied = _count(wire, parts, (APPLY, OVERWRITE))
     return Taking(applied, _count(wire, parts, (net.NOTHING,)), tuple(refused), tuple(parts.values()))
 
@@ -201,43 +189,37 @@ def _count(wire: Wire, parts: dict[str, LoggedTable], states: Collection[str]) -
 
 
 def _with_triggers(
-    registry: LogRegistry, database: Database, parts: dict[str, LoggedTable], policy: OnConflict
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], policy: OnConflict
 ) -> list[TargetOutcome]:
     """Triggers cannot be switched off: those of the application would do again what they do."""
     found: list[TargetOutcome] = []
     for name in tuple(parts):
-        why = trouble_with(registry, name)
-        own = app_triggers(registry, name)
+        why = registry.trouble_with(name)
+        own = registry.app_triggers(name)
         if why:
             why = f"is not captured any more ({why}): run `takeback sql protect` first"
         elif own and policy is not OnConflict.FORCE:
             names = ", ".join(one.name for one in own)
             why = f"has triggers of its own ({names}), which would fire again; force lets them"
         if why:
-            found.append(obstructed(database, why, name))
+            found.append(obstructed(wire.database, why, name))
             del parts[name]
     return found
 
 
 def _place(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    parts: dict[str, LoggedTable],
-    stop: bool,
-    reasons: Reasons,
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], stop: bool, reasons: Reasons
 ) -> list[TargetOutcome]:
     """Rows that cannot be put back are left out, and it is tried again without them; `stop`: they are only reported."""
     for _ in range(_ROUNDS):
         wire.run("SAVEPOINT takeback_put")
-        bad: dict[str, dict[str, set[int]]] = {}
+        bad: Bad = {}
         for name, part in parts.items():
             put_back.gather(wire, part)
             if lines := put_back.taken(wire, part):
                 bad.setdefault(TAKEN, {})[name] = lines
         if not bad:
-            told = _all_in(wire, registry, database, parts, bad, reasons)
-            if told:
+            if told := _all_in(wire, registry, parts, bad, reasons):
                 return told
         if not bad:
             bad = {
@@ -259,17 +241,12 @@ def _place(
 
 
 def _all_in(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    parts: dict[str, LoggedTable],
-    bad: dict[str, dict[str, set[int]]],
-    reasons: Reasons,
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], bad: Bad, reasons: Reasons
 ) -> list[TargetOutcome]:
     """What a table does not take is in `bad` then, or told where no row can be named."""
     for name, part in parts.items():
         try:
-            put_back.place(wire, part, bool(app_triggers(registry, name)))
+            put_back.place(wire, part, bool(registry.app_triggers(name)))
         except driver().Error as error:
             if code_of(error) not in put_back.RULES:
                 raise
@@ -281,7 +258,7 @@ def _all_in(
             if bad:
                 return []
             detail = f"does not take the rows back: {error.args[1]}. Take the rule away that was added since"
-            return [obstructed(database, detail, name)]
+            return [obstructed(wire.database, detail, name)]
     return []
 
 

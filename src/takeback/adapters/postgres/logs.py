@@ -85,12 +85,10 @@ def kept(connection: Connection, logs: Sequence[int], images: str, wide: bool) -
         f"k.first, k.last, k.minus, k.plus, k.places from ({each}) k join takeback.log l on l.no = k.log "
         "where k.first is not null order by l.no"
     )
-    return [KeptImages(*row[:-1], *_reaches(row[-1])) for row in rows]
-
-
-def _reaches(places: Sequence[str | None]) -> Iterator[LogReach | None]:
-    for first, last in (places[:2], places[2:]):
-        yield LogReach(first, last) if first and last else None
+    return [
+        KeptImages(*row, *(LogReach(*ends) if all(ends) else None for ends in (places[:2], places[2:])))
+        for *row, places in rows
+    ]
 
 
 # The SQL that lets a table keep images of its rows: a log, and functions that write to it. Triggers that call
@@ -123,7 +121,7 @@ def trigger_name(event: str) -> str:
 
 def log_table(log: int, table: Table) -> Iterator[str]:
     """Columns by number, so that it does not matter what they are called later."""
-    columns = "".join(f", c{column.number} {_typed(column)}" for column in table.columns)
+    columns = "".join(f", {place(column)}" for column in table.columns)
     yield (
         f"create table {log_name(log)} (op bigint not null, step bigint not null, sign smallint not null, "
         f"wide boolean not null default false{columns})"
@@ -139,13 +137,8 @@ def log_table(log: int, table: Table) -> Iterator[str]:
     yield f"comment on table {log_name(log)} is {literal(says)}"
 
 
-def wider_log(log: int, new: Sequence[PostgresColumn]) -> Iterator[str]:
-    for column in new:
-        yield f"alter table {log_name(log)} add column c{column.number} {_typed(column)}"
-
-
-def _typed(column: PostgresColumn) -> str:
-    return column.type + (f" collate {column.collation}" if column.collation else "")
+def place(column: PostgresColumn) -> str:
+    return f"c{column.number} {column.type}" + (f" collate {column.collation}" if column.collation else "")
 
 
 def functions(log: int, table: Table, root: Table) -> Iterator[str]:

@@ -120,7 +120,7 @@ def same(columns: Sequence[PostgresColumn], one: str, other: str) -> str:
     sides: list[tuple[str, str]] = []
     for column in columns:
         left, right = _column(one, column), _column(other, column)
-        if _plain(column):
+        if column.shape[1] in _PLAIN and column.shape[3] in _PLAIN_COLLATIONS:
             plain.append(f"{left} is not distinct from {right}")
         elif column.shape[1] == _NUMERIC:
             scales = f"pg_catalog.scale({left}) is not distinct from pg_catalog.scale({right})"
@@ -131,11 +131,6 @@ def same(columns: Sequence[PostgresColumn], one: str, other: str) -> str:
         left, right = (", ".join(side) for side in zip(*sides, strict=True)) if sides else ("", "")
         plain.append(f"pg_catalog.record_image_eq(row({left}), row({right}))")
     return f"({' and '.join(plain)})"
-
-
-def _plain(column: PostgresColumn) -> bool:
-    _, kind, _, collation, _ = column.shape
-    return kind in _PLAIN and collation in _PLAIN_COLLATIONS
 
 
 def _column(prefix: str, column: PostgresColumn) -> str:
@@ -318,16 +313,20 @@ def _copies(net: Net) -> str:
     )
 
 
-def _keyless(net: Net) -> str:
-    table = net.table
-    now = (
-        f"(select {current(table.columns)}::text as image, count(*) as there from {table.source} t "
-        f"where {current(table.columns)}::text in (select image from {_left(net)} w) group by 1)"
+def there_now(net: Net, ours: str) -> str:
+    """How often each of the images that are in `ours` is in the table."""
+    image = f"{current(net.table.columns)}::text"
+    return (
+        f"(select {image} as image, count(*) as there from {net.table.source} t "
+        f"where {image} in (select image from {ours}) group by 1)"
     )
+
+
+def _keyless(net: Net) -> str:
     return (
         f"select n.*, coalesce(c.there, 0) as there, coalesce(c.there, 0) > 0 as cur, "
         f"case when n.pre or c.there >= n.copies then 'apply' else 'missing' end as status "
-        f"from ({_copies(net)}) n left join {now} c on c.image = n.image"
+        f"from ({_copies(net)}) n left join {there_now(net, f'{_left(net)} w')} c on c.image = n.image"
     )
 
 

@@ -5,7 +5,18 @@ from typing import Any
 
 from takeback.adapters.postgres.connection import Connection, Question, driver
 from takeback.adapters.postgres.constraints import Ties, other_uniques
-from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, loops, matches, pairs, same, side
+from takeback.adapters.postgres.net import (
+    ACTIVE,
+    Net,
+    current,
+    key_of,
+    loops,
+    matches,
+    pairs,
+    same,
+    side,
+    there_now,
+)
 from takeback.adapters.postgres.tables import Table, literal, quoted
 
 
@@ -201,12 +212,9 @@ def about_differing(net: Net) -> Question:
     """Read everything again: how many rows are not as they were before the effect."""
     table = net.table
     if not net.keyed:
-        now = (
-            f"(select {current(table.columns)}::text as image, count(*) as there from {table.source} t "
-            f"where {current(table.columns)}::text in (select image from {net.name}) group by 1)"
-        )
         return Question(
-            f"select count(*) from {net.name} n left join {now} c on c.image = n.image where n.status in {ACTIVE} "
+            f"select count(*) from {net.name} n left join {there_now(net, net.name)} c on c.image = n.image "
+            f"where n.status in {ACTIVE} "
             f"and coalesce(c.there, 0) <> n.there + case when n.pre then n.copies else -n.copies end"
         )
     if net.tally and not net.tally.after:

@@ -31,7 +31,7 @@ from takeback.adapters.postgres.counts import (
 from takeback.adapters.postgres.ddl import dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import steps_of
 from takeback.adapters.postgres.ddl.dropped_tables import TableMove
-from takeback.adapters.postgres.ddl.trial import may_change_schema, run_it
+from takeback.adapters.postgres.ddl.trial import MAY_CHANGE_SCHEMA, run_it
 from takeback.adapters.postgres.install import hold
 from takeback.adapters.postgres.logs import is_wide
 from takeback.adapters.postgres.row_report import effect_rows
@@ -184,7 +184,7 @@ class PostgresSession:
         for one in statements:
             words = first_words(one)
             tally = self._tally
-            if not self._op or tally is None or not may_change_schema(words):
+            if not self._op or tally is None or not MAY_CHANGE_SCHEMA.intersection(words[:1]):
                 rows = self._one(one, given)
             elif words[:2] == ["DROP", "TABLE"] and self._dropped(one, tally):
                 rows = Rows()

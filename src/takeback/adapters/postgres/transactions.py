@@ -29,13 +29,8 @@ KEEPER = "(select pg_has_role(session_user, nspowner, 'usage') from pg_namespace
 
 
 def identity(connection: Connection) -> str:
-    """Of the server and the database in it: another one may have the same name."""
-    system, database = connection.ask(f"select {_WHO}")[0]
-    return f"{system}/{database}"
-
-
-def introduced(connection: Connection) -> str:
-    """The same, and the connection knows whether its role may put rows back."""
+    """Of the server and the database in it: another one may have the same name. From now on the connection knows
+    whether its role may put rows back."""
     system, database, connection.keeper = connection.ask(f"select {_WHO}, {KEEPER}")[0]
     return f"{system}/{database}"
 

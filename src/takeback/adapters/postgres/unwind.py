@@ -260,8 +260,8 @@ def not_as_before(effect: str) -> UndoFailed:
     )
 
 
-# Take an effect back from its end to its beginning: the rows that it wrote last, the change of the schema
-# before that, the rows before that, and so on.
+# Take an effect back from its end to its beginning: the rows that it wrote last, the change of the schema before that,
+# the rows before that, and so on.
 
 
 class Unwound(NamedTuple):
@@ -292,7 +292,13 @@ def unwind(
     until = EVER.until
     for event in [*events, None]:
         stretch = Stretch(event.step if event else EVER.since, until)
-        obstacles = _rows(connection, record, stretch, on_conflict, lock, looks, done)
+        if any(_wrote(connection, record, log, stretch) for log in record.logs):
+            seen = look(connection, record, on_conflict, lock=lock, stretch=stretch)
+            looks.append(seen)
+            if seen.conflicts:
+                obstacles = listed(connection, seen)
+            else:
+                _add(done, carry_out(connection, seen))
         if obstacles or event is None:
             break
         until = stretch.since
@@ -334,26 +340,11 @@ def again(connection: Connection, op: PostgresOp) -> PostgresOp:
         op = later
 
 
-def _rows(
-    connection: Connection,
-    op: PostgresOp,
-    stretch: Stretch,
-    on_conflict: OnConflict,
-    lock: bool,
-    looks: list[Look],
-    done: dict[str, dict[str, int]],
-) -> Sequence[RowObstacle]:
-    if not any(_wrote(connection, op, log, stretch) for log in op.logs):
-        return ()
-    seen = look(connection, op, on_conflict, lock=lock, stretch=stretch)
-    looks.append(seen)
-    if seen.conflicts:
-        return listed(connection, seen)
-    for name, counts in carry_out(connection, seen).items():
+def _add(done: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> None:
+    for name, counts in more.items():
         sums = done.setdefault(name, {"inserted": 0, "updated": 0, "deleted": 0})
         for word, count in counts.items():
             sums[word] += count
-    return ()
 
 
 def _wrote(connection: Connection, op: PostgresOp, log: int, stretch: Stretch) -> bool:

@@ -12,7 +12,7 @@ from takeback.adapters.mariadb.ddl.kept_values import KeptValues
 from takeback.adapters.mariadb.ddl.layout import TableLayout, clauses, layout
 from takeback.adapters.mariadb.ddl.rename import added, names_by_columns, orphans
 from takeback.adapters.mariadb.logs import LOG_MODE
-from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, drop_triggers, shape_from
+from takeback.adapters.mariadb.registry import LogRegistry, shape_from
 from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import AskedDefinition, bare, renamed_columns
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
@@ -74,7 +74,7 @@ class Reshape(NamedTuple):
             found += [(name, why) for why in kept_values.conflicts(wire, name, self.taken, force)]
             found += [(name, why) for why in _doubled(wire, self)]
             events = kept_values.fires(self.taken)
-            own = [one for one in app_triggers(registry, name) if one.event.split()[1] in events]
+            own = [one for one in registry.app_triggers(name) if one.event.split()[1] in events]
             if own and not force:
                 names = ", ".join(one.name for one in own)
                 found.append((name, f"has triggers of its own ({names}), which would fire; force lets them"))
@@ -95,7 +95,7 @@ class Reshape(NamedTuple):
             kept_values.save(wire, self.table, self.kept)
             if self.taken:
                 kept_values.choose(wire, self.table, self.taken, force)
-            drop_triggers(wire, registry, self.table)
+            registry.drop_triggers(wire, self.table)
             if self.taken and kept_values.is_whole(self.kept):
                 wire.run(f"DELETE FROM {quoted(self.table)}")
             _alter(wire, self)

@@ -176,17 +176,13 @@ def steps_of(connection: Connection, op: int) -> list[SchemaStep]:
 
 def where_it_is_now(connection: Connection, step: SchemaStep) -> SchemaStep:
     """With the numbers that things have by now."""
-    again = _again(connection)
+    rows = connection.ask("select kind, oid, part, new_oid, new_part from takeback.again")
+    again = {(kind, oid, part): (new_oid, new_part) for kind, oid, part, new_oid, new_part in rows}
     return step._replace(
         before=tuple(_moved(one, again) for one in step.before),
         after=tuple(_moved(one, again) for one in step.after),
         saved=tuple(_moved_rows(one, again) for one in step.saved),
     )
-
-
-def _again(connection: Connection) -> Again:
-    rows = connection.ask("select kind, oid, part, new_oid, new_part from takeback.again")
-    return {(kind, oid, part): (new_oid, new_part) for kind, oid, part, new_oid, new_part in rows}
 
 
 def _resolved(kind: str, oid: int, part: int, again: Again) -> tuple[int, int]:

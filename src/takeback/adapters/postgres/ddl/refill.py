@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from takeback.adapters.postgres import put_back
 from takeback.adapters.postgres.connection import Connection, driver
@@ -16,13 +16,6 @@ class UnfitRows(Exception):
     """Rows that others wrote since do not fit the earlier definition."""
 
 
-class RestoredColumns(NamedTuple):
-    """Columns that are there again: the number that each had, and the one it has."""
-
-    relation: int
-    numbers: dict[int, int]
-
-
 def lost_rows(saved: Saved) -> str:
     return f"takeback.saved_{saved['no']}"
 
@@ -33,11 +26,9 @@ def quietly(connection: Connection, table: Table) -> Iterator[None]:
     off, on = put_back.switches([table], may_switch_off(connection))
     op = connection.ask("select current_setting('takeback.op', true)")[0][0] or ""
     connection.run("select set_config('takeback.op', '', true)")
-    for statement in off:
-        connection.run(statement)
+    connection.run_all(off)
     yield
-    for statement in on:
-        connection.run(statement)
+    connection.run_all(on)
     connection.run("select set_config('takeback.op', %s, true)", [op])
 
 
@@ -52,19 +43,16 @@ def refill_table(connection: Connection, saved: Saved, oid: int) -> None:
         connection.run(f"insert into {into} select {values} from {lost_rows(saved)} s order by s.place")
 
 
-def refill_columns(connection: Connection, saved: Saved, restored: RestoredColumns) -> None:
-    """Rows that came since have nothing there; rows that went since are gone."""
-    table = tables(connection, [restored.relation])[0]
+def refill_column(connection: Connection, saved: Saved, relation: int, old: int, new: int) -> None:
+    """The column is there again: the number that it had, and the one it has. Rows that came since have nothing there;
+    rows that went since are gone."""
+    table = tables(connection, [relation])[0]
     if saved["whole"]:
-        _replace_all(connection, saved, table, {**saved.get("now", {}), **restored.numbers})
+        _replace_all(connection, saved, table, {**saved.get("now", {}), old: new})
         return
-    columns = {old: table.column(new) for old, new in restored.numbers.items()}
-    to = ", ".join(
-        f"{quoted(one.name)} = s.c{old}"
-        for old, one in columns.items()
-        if not one.generated and one.identity != "a"
-    )
-    if to:
+    column = table.column(new)
+    if not column.generated and column.identity != "a":
+        to = f"{quoted(column.name)} = s.c{old}"
         with quietly(connection, table):
             connection.run(
                 f"update {table.source} t set {to} from {lost_rows(saved)} s where {_keys(table, saved)}"

@@ -170,8 +170,8 @@ def told(connection: Connection, op: int) -> list[str]:
     return found
 
 
-# A statement that may change the schema: tried first where it can be rolled back, to see what it would lose;
-# done when that is saved; and only kept if the way back was seen to work.
+# A statement that may change the schema: tried first where it can be rolled back, to see what it would lose; done when
+# that is saved; and only kept if the way back was seen to work.
 
 
 # What these words begin loses no row, so it need not be tried first.
@@ -196,11 +196,11 @@ _NAMES = {
 }  # fmt: skip
 
 
-def may_change_schema(words: list[str]) -> bool:
-    return bool(words) and words[0] in (
-        "CREATE", "ALTER", "DROP", "DO", "CALL", "SELECT", "WITH", "COMMENT", "GRANT", "REVOKE", "REINDEX", "IMPORT",
-        "SECURITY", "REFRESH", "EXECUTE",
-    )  # fmt: skip
+# The first words of those that may change the schema.
+MAY_CHANGE_SCHEMA = frozenset((
+    "CREATE", "ALTER", "DROP", "DO", "CALL", "SELECT", "WITH", "COMMENT", "GRANT", "REVOKE", "REINDEX", "IMPORT",
+    "SECURITY", "REFRESH", "EXECUTE",
+))  # fmt: skip
 
 
 def run_it(
@@ -303,12 +303,9 @@ def _note(connection: Connection, op: int, tried: Tried, touched: set[str]) -> f
         _refuse_unseen(connection, touched)
         return frozenset()
     _refuse_one_way(connection, step, op)
-    capture_again(connection, _relations(step), new=True)
+    changed = {one.of or one.oid for one in (*old, *new) if one.kind in ("relation", "column")}
+    capture_again(connection, changed, new=True)
     return frozenset(one.oid for one in new if one.kind == "relation" and one.key not in before)
-
-
-def _relations(step: SchemaStep) -> set[int]:
-    return {one.of or one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
 
 
 def _refuse_unknown(catalogs: set[str]) -> None:

@@ -3,13 +3,13 @@ with the rows that were saved; then everything is read again and compared."""
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from takeback.adapters.postgres import install
 from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, refill
 from takeback.adapters.postgres.ddl.definitions import TABLES, Key, SchemaStep, Thing, Things
-from takeback.adapters.postgres.ddl.refill import RestoredColumns, UnfitRows
+from takeback.adapters.postgres.ddl.refill import UnfitRows
 from takeback.adapters.postgres.ddl.sql import (
     REPLACED,
     adjust,
@@ -42,11 +42,6 @@ def three_way(was: Thing | None, became: Thing) -> list[str]:
 _TYPE = ["_type", "_modifier"]
 
 
-def changed_since(now: Thing, became: Thing, was: Thing | None, name: str) -> bool:
-    value = now.doc.get(name)
-    return value != became.doc.get(name) and (was is None or value != was.doc.get(name))
-
-
 class Odd(Exception):
     """Why it cannot be taken back: the name of the object, and the reason."""
 
@@ -55,20 +50,17 @@ class Odd(Exception):
         self.name, self.why = name, why
 
 
-class Reversed(NamedTuple):
-    moves: list[dropped_tables.TableMove]  # tables that the step had made
-    left: list[str]  # what is not as it was, in sentences
-
-
 # Advice to the planner and to storage. No row, rule or right depends on it, so a server that writes it in a new way
 # does not take the way back away: the undo says what differs.
 _ADVICE = frozenset(("options", "statistics", "storage", "compression"))
 _LONGEST = 60  # of a value in a sentence
 
 
-def reverse(connection: Connection, step: SchemaStep, op: int) -> Reversed:
+def reverse(
+    connection: Connection, step: SchemaStep, op: int
+) -> tuple[list[dropped_tables.TableMove], list[str]]:
     """Tables that it made are put on the shelf of `op`; `Odd` if something is in the way, and then nothing is left of
-    it only if the caller rolls back."""
+    it only if the caller rolls back. Returns those tables, and what is not as it was, in sentences."""
     return _Reversal(connection, step, op).carry_out()
 
 
@@ -84,7 +76,7 @@ class _Reversal:
         self._new: dict[Key, Key] = {}  # what is made again, by what it was
         self._left: list[str] = []
 
-    def carry_out(self) -> Reversed:
+    def carry_out(self) -> tuple[list[dropped_tables.TableMove], list[str]]:
         self._refuse_changed()
         self._rename()
         self._remove()
@@ -93,7 +85,7 @@ class _Reversal:
         self._adjust()
         self._remember()
         self._compare()
-        return Reversed(self._moves, self._left)
+        return self._moves, self._left
 
     # -- looking
 
@@ -104,8 +96,10 @@ class _Reversal:
                 if was is not None:
                     raise Odd(self._shown(became), "was dropped since")
                 continue
-            names = three_way(was, became)
-            if other := [name for name in names if changed_since(now, became, was, name)]:
+            here, left = now.doc, became.doc
+            other = [name for name in three_way(was, became) if here.get(name) != left.get(name)]
+            # What is as it was before is in nobody's way.
+            if other := [name for name in other if was is None or here.get(name) != was.doc.get(name)]:
                 raise Odd(self._shown(now), f"was changed since ({', '.join(other).replace('_', '')})")
         for saved in self._step.saved:
             if refill.written_since(self._connection, saved):
@@ -138,8 +132,7 @@ class _Reversal:
         def act(pair: tuple[Key, Thing]) -> None:
             self._now = definitions.read(self._connection)
             now = self._now[pair[0]]
-            for statement in rename(now, pair[1], self._home(now)):
-                self._connection.run(statement)
+            self._connection.run_all(rename(now, pair[1], self._home(now)))
 
         self._all(wanted, act, lambda pair: self._shown(pair[1]))
         if wanted:
@@ -224,8 +217,7 @@ class _Reversal:
         ):
             self._now = definitions.read(self._connection)
             return
-        for statement in create(thing, self._home(thing), parts):
-            self._connection.run(statement)
+        self._connection.run_all(create(thing, self._home(thing), parts))
         self._now = definitions.read(self._connection)
         self._find_again(thing)
         if thing.is_table:
@@ -235,7 +227,7 @@ class _Reversal:
         elif thing.kind == "column" and not thing.doc.get("generated"):
             saved = self._saved(thing)
             _, oid, part = self._new[thing.key]
-            refill.refill_columns(self._connection, saved, RestoredColumns(oid, {_number(thing): part}))
+            refill.refill_column(self._connection, saved, oid, _number(thing), part)
 
     def _find_again(self, thing: Thing) -> None:
         """By its name."""
@@ -260,8 +252,8 @@ class _Reversal:
             now = self._now.get(self._new.get(was.key, was.key))
             if now is None:
                 return
-            for statement in (*adjust(now, was, self._home(now), parts), *settle(now, was, self._home(now))):
-                self._connection.run(statement)
+            home = self._home(now)
+            self._connection.run_all([*adjust(now, was, home, parts), *settle(now, was, home)])
 
         wanted = [
             was
