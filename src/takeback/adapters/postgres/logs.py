@@ -6,13 +6,9 @@ from typing import Any, NamedTuple
 from takeback.adapters.postgres.connection import Connection
 from takeback.adapters.postgres.tables import SCHEMA, PostgresColumn, Table, literal, quoted
 
-# Where the images of rows are, and how those of one effect are found there.
-#
-# An index of every image would cost as much as the image itself. So only those of statements that changed few
-# rows are in one; a statement that changed many says so in `takeback.wide`, and its images are found by the
-# blocks they are in.
-
-
+# How the images of one effect are found. An index of every image would cost as much as the image itself. So only those
+# of statements that changed few rows are in one; a statement that changed many says so in `takeback.wide`, and its
+# images are found by the blocks they are in.
 MANY = 1000  # rows of one statement
 
 

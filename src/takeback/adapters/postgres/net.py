@@ -103,8 +103,8 @@ def images(columns: Sequence[PostgresColumn], prefix: str) -> str:
     return f"row({', '.join(f'{prefix}{column.number}' for column in columns)})"
 
 
-def current(columns: Sequence[PostgresColumn], alias: str = "t") -> str:
-    return f"row({', '.join(f'{alias}.{quoted(column.name)}' for column in columns)})"
+def current(columns: Sequence[PostgresColumn]) -> str:
+    return f"row({', '.join(f't.{quoted(column.name)}' for column in columns)})"
 
 
 # Types (by their number, which never changes) whose equality is that of their bytes, which is quicker to ask for.
@@ -155,7 +155,14 @@ def same_key(net: Net, prefix: str, alias: str = "n") -> str:
 
 def build(connection: Connection, net: Net) -> None:
     connection.run(f"drop table if exists {net.name}")
-    made = _keyed(net, repeats(connection, net)) if net.keyed else _keyless(net)
+    if not net.keyed:
+        made = _keyless(net)
+    else:
+        made = (
+            f"select n.*, t.ctid is not null as cur, {_status(net)} as status "
+            f"from ({_both(net, repeats(connection, net))}) n "
+            f"left join {net.table.source} t on {matches(net.table, key_of(net))}"
+        )
     connection.run(f"create temp table takeback_net_{net.log} on commit drop as {made}")
 
 
@@ -169,16 +176,6 @@ def loops(net: Net) -> Question:
     """How the server is to find the rows of the table. Left to itself it would compare all images with all, if it does
     not know yet how many they are."""
     return Question(f"set local enable_nestloop = {'off' if net.joined else 'on'}")
-
-
-# Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
-_READ_AT_ONCE = 3000
-
-
-def read_at_once(net: Net, size: int) -> bool:
-    """The server does not know how many images an effect that just happened has, takes them for a few, and would look
-    up each row of the table for itself."""
-    return size < _READ_AT_ONCE * (net.olds + net.news)
 
 
 def presumed(net: Net, tied: Collection[int]) -> NetTally | None:
@@ -282,13 +279,6 @@ def _status(net: Net) -> str:
         f"when not n.pre and t.ctid is null then 'already' "
         f"when not n.post and t.ctid is null then 'apply' "
         f"when t.ctid is null then 'missing' when not n.post then 'reoccupied' else 'changed' end"
-    )
-
-
-def _keyed(net: Net, cancelled: bool) -> str:
-    return (
-        f"select n.*, t.ctid is not null as cur, {_status(net)} as status from ({_both(net, cancelled)}) n "
-        f"left join {net.table.source} t on {matches(net.table, key_of(net))}"
     )
 
 

@@ -187,11 +187,10 @@ _PER_RUN = (
 def cover(connection: Connection) -> Cover:
     found = tables(connection)
     tier = tier_of(connection, found)
+    says = (_SAYS[tier], _SCHEMA, _NOT_COVERED)
     if not installed(connection):
         reason = "takeback is not installed in this database"
-        return Cover(
-            tier, (), tuple((one.shown, reason) for one in found), (_SAYS[tier], _SCHEMA, _NOT_COVERED)
-        )
+        return Cover(tier, (), tuple((one.shown, reason) for one in found), says)
     known = captures(connection)
     protected: list[str] = []
     unprotected: list[tuple[str, str]] = []
@@ -207,7 +206,6 @@ def cover(connection: Connection) -> Cover:
         "where c.relkind = 'm' order by 1"
     )
     unprotected += [(name, "a materialized view: refresh it again instead") for (name,) in views]
-    says = (_SAYS[tier], _SCHEMA, _NOT_COVERED)
     if outdated(connection):
         return Cover(tier, tuple(protected), tuple(unprotected), (_OLDER, *says))
     seen = _attachment(connection, {one.oid: one.shown for one in found}, known)

@@ -67,6 +67,7 @@ def _in_order(
 ) -> dict[str, dict[str, int]]:
     nets = list(ties.nets.values()) if full else _children_first(ties)
     in_place = {net.log: _in_place(net, ties, full) for net in nets}
+    several = len({net.joined for net in nets}) > 1
     done = {net.table.shown: {"inserted": 0, "updated": 0, "deleted": 0} for net in nets}
     if order[0] == "inserted":  # what is not updated must be gone before it can come back
         for net in nets:
@@ -77,7 +78,8 @@ def _in_order(
         for net in reversed(nets) if word == "inserted" else nets:
             if word == "deleted" and order[0] == "inserted" and not in_place[net.log]:
                 continue
-            ties.suit(connection, net)
+            if several:  # else that was said when they were counted
+                connection.run(loops(net).sql)
             done[net.table.shown][word] += acts[word](connection, net, in_place[net.log])
     for net in nets:
         if net.keyed and not in_place[net.log]:

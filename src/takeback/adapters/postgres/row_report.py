@@ -101,11 +101,9 @@ def _in_words(
     said = _WHAT[status]
     who = f"changed by effect {short(writer)}" if writer else "changed by someone who is not recorded"
     parts: list[str] = []
-    of_interest = range(len(table.columns))
-    for place in of_interest:
+    for place, column in enumerate(table.columns):
         if status == "changed" and expected and found and expected[place] == found[place]:
             continue  # others left it as it was
-        column = table.columns[place]
         was, left, now = (side[place] if side else None for side in (target, expected, found))
         sides = {one[place] for one in (target, expected, found) if one}
         if len(sides) < 2:

@@ -97,6 +97,10 @@ def look(
     return Look(op, ties, tuple(odd), counts, there.full, presuming and plain is not None)
 
 
+# Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
+_READ_AT_ONCE = 3000
+
+
 def _net(table: Table, one: KeptImages, op: PostgresOp, stretch: Stretch, size: int) -> Net:
     before, after = (one.minus, one.minus_reach), (one.plus, one.plus_reach)
     (olds, olds_reach), (news, news_reach) = (after, before) if op.turned else (before, after)
@@ -105,7 +109,9 @@ def _net(table: Table, one: KeptImages, op: PostgresOp, stretch: Stretch, size: 
         table, one.log, op.source, op.turned, op.wide, once, olds, news, olds_reach, news_reach,
         stretch=stretch,
     )  # fmt: skip
-    return net._replace(joined=nets.read_at_once(net, size))
+    # The server does not know how many images an effect that just happened has, takes them for a few, and would look up
+    # each row of the table for itself.
+    return net._replace(joined=size < _READ_AT_ONCE * (olds + news))
 
 
 def _lock(connection: Connection, ties: constraints.Ties, full: bool) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from takeback.adapters.postgres import put_back
 from takeback.adapters.postgres.connection import Connection, driver
-from takeback.adapters.postgres.ddl.dropped_tables import content
 from takeback.adapters.postgres.tables import Table, may_switch_off, quoted, tables
 
 Saved = dict[str, Any]
@@ -83,13 +82,6 @@ def _keys(table: Table, saved: Saved, alias: str = "s") -> str:
 def _now(saved: Saved, number: int) -> int:
     """The number that a column of the copy has in the table by now."""
     return saved.get("now", {}).get(number, number)
-
-
-def written_since(connection: Connection, saved: Saved) -> bool:
-    """Of a table without a key: is it still what the change left?"""
-    if not saved.get("whole") or "content" not in saved:
-        return False
-    return content(connection, saved["relation"]) != saved["content"]
 
 
 def retype(connection: Connection, saved: Saved, number: int, was: dict[str, Any]) -> None:

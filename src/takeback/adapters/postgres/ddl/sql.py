@@ -176,10 +176,6 @@ def differs(now: Thing, want: Thing, *names: str) -> bool:
     return any(now.doc.get(name) != want.doc.get(name) for name in names)
 
 
-def replaced(now: Thing, want: Thing) -> bool:
-    return differs(now, want, *REPLACED.get(want.kind, ()))
-
-
 def rename(now: Thing, want: Thing, home: str) -> Iterator[str]:
     """Its name first, then its schema."""
     old, new = quoted(now.doc["name"]), quoted(want.doc["name"])

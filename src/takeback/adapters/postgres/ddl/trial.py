@@ -25,8 +25,8 @@ from takeback.adapters.postgres.install import capture_again
 from takeback.adapters.postgres.logs import log_name
 from takeback.errors import NoRemedy
 
-# Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows
-# that are lost on the way.
+# Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows that are
+# lost on the way.
 
 
 def losses(connection: Connection, before: Iterable[Thing], after: Iterable[Thing]) -> dict[int, list[int]]:
@@ -308,13 +308,14 @@ def _note(connection: Connection, op: int, tried: Tried, touched: set[str]) -> f
     return frozenset(one.oid for one in new if one.kind == "relation" and one.key not in before)
 
 
+def _without_way_back(said: str) -> NoRemedy:
+    return NoRemedy(said, hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.")
+
+
 def _refuse_unknown(catalogs: set[str]) -> None:
     if odd := catalogs - _KNOWN:
         names = ", ".join(sorted({_NAMES.get(one, one.removeprefix("pg_")) for one in odd}))
-        raise NoRemedy(
-            f"The statement changes {names}, which takeback cannot take back there.",
-            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
-        )
+        raise _without_way_back(f"The statement changes {names}, which takeback cannot take back there.")
 
 
 def _refuse_switched_off(connection: Connection) -> None:
@@ -354,10 +355,7 @@ select exists (select from pg_class c where c.relpersistence = 't' and age(c.xmi
 
 def _refuse_unseen(connection: Connection, catalogs: set[str]) -> None:
     if catalogs - _STATISTICS and not any(connection.ask(_TEMPORARY)[0]):
-        raise NoRemedy(
-            "The statement changes the schema in a way that takeback does not know.",
-            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
-        )
+        raise _without_way_back("The statement changes the schema in a way that takeback does not know.")
 
 
 def _refuse_one_way(connection: Connection, step: SchemaStep, op: int) -> None:
@@ -372,7 +370,6 @@ def _refuse_one_way(connection: Connection, step: SchemaStep, op: int) -> None:
         why = str(error.diag.message_primary)
     connection.run("rollback to savepoint takeback_way_back")
     if why:
-        raise NoRemedy(
-            f"The statement changes the schema in a way that cannot be taken back: {why}.",
-            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        raise _without_way_back(
+            f"The statement changes the schema in a way that cannot be taken back: {why}."
         )
