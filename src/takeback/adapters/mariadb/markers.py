@@ -117,7 +117,8 @@ def prepare(wire: Wire, effect: str) -> None:
     thread = int(wire.one("SELECT CONNECTION_ID()"))
     wire.run(f"XA END {xid(effect)}")
     wire.run(f"XA PREPARE {xid(effect)}")
-    wire.reopen()
+    wire.close()
+    wire.connection.connect()  # another session of the server, of the same account
     for _ in range(_PATIENCE_STEPS):
         if not wire.rows(f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {thread}"):
             return

@@ -27,8 +27,7 @@ def count(wire: Wire, registry: LogRegistry, op: int) -> dict[str, Numbers]:
 
 def asked(registry: LogRegistry, op: int) -> str:
     parts = [
-        f"SELECT {walked.n}, tb_c > 0, tb_sign, COUNT(*) FROM {walked.log} WHERE tb_op = {op}"
-        " GROUP BY tb_c > 0, tb_sign"
+        f"SELECT {walked.n}, tb_c > 0, tb_sign, COUNT(*) FROM {walked.log} WHERE tb_op = {op} GROUP BY 2, 3"
         for walked in registry.walked().values()
     ]
     return " UNION ALL ".join(parts) or "SELECT 1 FROM DUAL WHERE FALSE"
@@ -57,19 +56,17 @@ def _added(numbers: Numbers, along: bool, sign: int, many: int) -> Numbers:
 
 def cancels_out(wire: Wire, registry: LogRegistry, op: int, found: dict[str, Numbers]) -> bool:
     """Whether everything is as it was, if that is cheap to ask."""
-    if sum(numbers.images for numbers in found.values()) > _FEW:
+    numbers = found.values()
+    if sum(one.images for one in numbers) > _FEW or any(one.balance for one in numbers):
         return False
-    if any(numbers.balance for numbers in found.values()):
-        return False
-    for name in found:
-        walked = registry.walked()[name]
-        left = wire.rows(
-            f"SELECT 1 FROM {walked.log} l WHERE tb_op = {op} GROUP BY {walked.shape.logged_image('l')}"
-            " HAVING SUM(SIGN(tb_sign)) <> 0 LIMIT 1"
+    walked = registry.walked()
+    return not any(
+        wire.rows(
+            f"SELECT 1 FROM {walked[name].log} l WHERE tb_op = {op}"
+            f" GROUP BY {walked[name].shape.logged_image('l')} HAVING SUM(SIGN(tb_sign)) <> 0 LIMIT 1"
         )
-        if left:
-            return False
-    return True
+        for name in found
+    )
 
 
 def _net(wire: Wire, table: LoggedTable, op: int) -> Numbers:

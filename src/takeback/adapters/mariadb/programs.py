@@ -13,14 +13,7 @@ from typing import Any
 from takeback.adapters.mariadb import markers
 from takeback.adapters.mariadb.logs import OPS, PROGRAM
 from takeback.adapters.mariadb.net import cancels_out, count, record
-from takeback.adapters.mariadb.registry import (
-    Bare,
-    LogRegistry,
-    leading,
-    op_number,
-    read,
-    refuse_unprotected,
-)
+from takeback.adapters.mariadb.registry import Bare, LogRegistry, leading, op_number, read, refuse_unprotected
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import NoRemedy, StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
@@ -45,7 +38,7 @@ def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[s
     registry = read(wire)
     refuse_unprotected(registry)
     if missed := _uncaptured(wire, registry):
-        raise NoRemedy(_told(missed), hint="`takeback sql protect URL` brings the capture up to date.")
+        raise NoRemedy(missed.told(), hint="`takeback sql protect URL` brings the capture up to date.")
     found = op_number(wire, effect.id)
     if found is None:
         wire.run(f"INSERT INTO {OPS} (op) VALUES ({wire.text(effect.id)})")
@@ -127,7 +120,7 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
     if bare := _uncaptured(
         wire, registry
     ):  # the capture was changed behind our back while the program was at work
-        missed = [f"Not all of it was captured, and that part cannot be taken back: {_told(bare)}"]
+        missed = [f"Not all of it was captured, and that part cannot be taken back: {bare.told()}"]
     if not missed and (not numbers or cancels_out(wire, registry, number, numbers)):
         _erase(wire, registry, number)
         return None
@@ -145,10 +138,6 @@ def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
         (bare for name, bare in leading(wire, registry, registry.troubles()).items() if name in captured),
         None,
     )
-
-
-def _told(bare: Bare) -> str:
-    return f"Changes to table {bare.table} would not be captured: {bare.why}."
 
 
 def _erase(wire: Wire, registry: LogRegistry, number: int) -> None:

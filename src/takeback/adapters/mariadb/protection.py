@@ -4,8 +4,7 @@ import json
 from collections.abc import Sequence
 
 from takeback.adapters.database import Cover, GiveUp
-from takeback.adapters.mariadb.cascades import reached
-from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table
+from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table, reached
 from takeback.adapters.mariadb.registry import LogRegistry, RegisteredTable, read
 from takeback.adapters.mariadb.shapes import LoggedTable, Schema, cascading_out, fingerprint, strangers
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import first_words, frozen
-from takeback.adapters.mariadb.cascades import reached, walks
 from takeback.adapters.mariadb.logs import (
     META,
     OPS,
     TABLES,
     capture_triggers,
+    reached,
     refusing_triggers,
     trigger_name,
+    walks,
 )
 from takeback.adapters.mariadb.shapes import (
     OURS,
@@ -185,6 +186,10 @@ class Bare(NamedTuple):
     table: str
     why: str
 
+    def told(self, how: str = "") -> str:
+        through = f" ({how})" if how else ""
+        return f"Changes to table {self.table} would not be captured: {self.why}{through}."
+
 
 def refuse_reaching(wire: Wire, registry: LogRegistry, statements: Iterable[str]) -> None:
     bad = registry.troubles()
@@ -237,8 +242,5 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def _refused(bare: Bare, how: str) -> NoRemedy:
-    through = f" ({how})" if how else ""
-    return NoRemedy(
-        f"Changes to table {bare.table} would not be captured: {bare.why}{through}.",
-        hint="Nothing was changed. `takeback sql protect URL` updates the capture.",
-    )
+    hint = "Nothing was changed. `takeback sql protect URL` updates the capture."
+    return NoRemedy(bare.told(how), hint=hint)

@@ -13,11 +13,10 @@ from takeback.adapters.database import (
     summary,
 )
 from takeback.adapters.mariadb import markers
-from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.ddl import change, rename
 from takeback.adapters.mariadb.ddl.alter import UntriedAlter
 from takeback.adapters.mariadb.ddl.rename import Moves
-from takeback.adapters.mariadb.logs import GATE
+from takeback.adapters.mariadb.logs import GATE, reached
 from takeback.adapters.mariadb.net import Numbers, cancels_out, count, counted, recording
 from takeback.adapters.mariadb.net import asked as asked_numbers
 from takeback.adapters.mariadb.registry import LogRegistry, read, refuse_reaching, refuse_unprotected
@@ -141,20 +140,16 @@ class MariaSession:
             refuse_unfit(statement)
         refuse_own(statement)
         refuse_elsewhere(statement, self._others)
-        self._refuse_reaching(statement)
+        if self._uncovered:
+            with words(self.database):
+                self._known(read(self._wire))  # someone may have protected it meanwhile
+                refuse_reaching(self._wire, self._registry, [statement])
         if wanted:
             return self._define(wanted, parameters)
         try:
             return self._run(statement, parameters, many)
         except (driver().Error, OSError) as error:
             self._refused(error)
-
-    def _refuse_reaching(self, statement: str) -> None:
-        if not self._uncovered:
-            return
-        with words(self.database):
-            self._known(read(self._wire))  # someone may have protected it meanwhile
-            refuse_reaching(self._wire, self._registry, [statement])
 
     def _define(self, wanted: AskedDefinition, parameters: Any) -> Rows:
         """TRUNCATE is made as a DELETE, which is part of the transaction. Others are made at the end, alone."""

@@ -25,7 +25,7 @@ DUPLICATE = 1062
 SIGNALLED = 1644
 OVERDUE = 1205  # it has waited for a lock as long as it may
 LOCKED = (OVERDUE, 1213, 3572)
-_LOST = (2003, 2006, 2013, 2014, 2055, 1053, 1927, 4031)
+_LOST = (0, 2003, 2006, 2013, 2014, 2055, 1053, 1927, 4031)
 # What keeps us out, by the number that the server gives it.
 _UNREACHABLE = (
     ((1049,), "There is no such database: {where}.", "Look at the name in the address."),
@@ -110,11 +110,6 @@ class Wire:
         """As a literal."""
         return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)" if value else "''"
 
-    def reopen(self) -> None:
-        """Another session of the server, of the same account."""
-        self.close()
-        self.connection.connect()
-
     def close(self) -> None:
         try:
             self.connection.close()
@@ -144,9 +139,8 @@ def connected(database: Database, url: str) -> Wire:
     try:
         with words(database):
             connection: Any = pymysql.connect(**options)
-            connection._read_timeout = (
-                None  # only for the greeting: what else would be silent for long is at work
-            )
+            # It was only for the greeting: what else would be silent for long is at work.
+            connection._read_timeout = None
             return Wire(connection, database)
     except ResourceUnreachable as error:
         raise ServerUnreachable(str(error), hint=error.hint) from None
@@ -186,10 +180,7 @@ def _options(url: str) -> dict[str, Any]:
     local = "unix_socket" in options or options["host"] in ("localhost", "127.0.0.1", "::1")
     if local and not any(key.startswith("ssl") for key in query):
         options["ssl_disabled"] = True  # the certificates of the machine take a quarter of a second to read
-    for key in ("ssl_ca", "ssl_cert", "ssl_key"):
-        if key in query:
-            options[key] = query[key]
-    return options
+    return options | {key: query[key] for key in ("ssl_ca", "ssl_cert", "ssl_key") if key in query}
 
 
 # `charset` and `ssl` are what other drivers are told in the same address: text is text here, and TLS is used anyway.
@@ -215,11 +206,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is gone, and with it the answer."""
     if isinstance(error, driver().ProgrammingError):
         return False  # the driver did not even send it
-    return (
-        isinstance(error, (OSError, driver().InterfaceError))
-        or code_of(error) in _LOST
-        or code_of(error) == 0
-    )
+    return isinstance(error, (OSError, driver().InterfaceError)) or code_of(error) in _LOST
 
 
 def told(error: BaseException, database: Database) -> TakebackError:

@@ -324,9 +324,3 @@ def counts(connection: Connection, net: Net) -> dict[str, int]:
     if net.tally:
         return {"apply": sum(net.tally)} if any(net.tally) else {}
     return dict(connection.ask(f"select status, count(*) from {net.name} group by 1"))
-
-
-def overwrite(connection: Connection, net: Net) -> None:
-    """Force: overwrite the present rows, also those of others."""
-    fewer = "" if net.keyed else ", copies = least(copies, there)"
-    connection.run(f"update {net.name} set status = 'force'{fewer} where status in {IN_OVERWRITABLE}")

@@ -182,23 +182,18 @@ def row_changes(connection: Connection, net: Net) -> Iterator[RowChange]:
     names = [one.name for one in net.table.columns]
     before, after = (_texts(f"n.{side}{one.number}" for one in net.table.columns) for side in "pq")
     copies = "1" if net.keyed else "n.copies"
+    # By key; those of a statement that changed many rows come as it went through them.
+    order = f" order by {net.listed_key(key_of(net))}" if net.keyed and not net.wide else ""
     with connection.cursor(f"takeback_rows_{net.log}") as cursor:
         cursor.itersize = 1000
         cursor.execute(
             f"select case when n.pre then {before} end, case when n.post then {after} end, {copies} "
-            f"from {_changes(connection, net)}{_order(net)}".encode()
+            f"from {_changes(connection, net)}{order}".encode()
         )
         for was, became, times in cursor:
             key = _key_words(net.table, was or became) if net.keyed else ""
             for _ in range(times):
                 yield RowChange(net.table.shown, key, _named(names, was), _named(names, became))
-
-
-def _order(net: Net) -> str:
-    """By key; those of a statement that changed many rows come as it went through them."""
-    if net.wide or not net.table.key:
-        return ""
-    return f" order by {net.listed_key(key_of(net))}"
 
 
 def _named(names: list[str], row: list[str | None] | None) -> dict[str, str | None] | None:

@@ -13,7 +13,7 @@ from takeback.adapters.postgres.ddl.undo import Odd, reverse
 from takeback.adapters.postgres.install import capture_again, kinds
 from takeback.adapters.postgres.logs import KeptImages, kept, log_name, of_op
 from takeback.adapters.postgres.markers import PostgresOp, look_for_missing, refuse_missing
-from takeback.adapters.postgres.net import CONFLICTS, EVER, OVERWRITABLE, Net, Stretch
+from takeback.adapters.postgres.net import CONFLICTS, EVER, IN_OVERWRITABLE, OVERWRITABLE, Net, Stretch
 from takeback.adapters.postgres.row_report import RowObstacle, obstacles
 from takeback.adapters.postgres.tables import Table, UndoLayout, layout, more
 from takeback.errors import Conflict, Drifted, Forgotten, UndoFailed
@@ -87,8 +87,10 @@ def look(
     else:
         for net in found.values():
             nets.build(connection, net)
-            if on_conflict is OnConflict.FORCE:
-                nets.overwrite(connection, net)
+            if on_conflict is OnConflict.FORCE:  # overwrite the present rows, also those of others
+                fewer = "" if net.keyed else ", copies = least(copies, there)"
+                there_now = f"where status in {IN_OVERWRITABLE}"
+                connection.run(f"update {net.name} set status = 'force'{fewer} {there_now}")
         constraints.mark(connection, ties)
     counts: dict[str, int] = {}
     for net in ties.nets.values():
@@ -298,7 +300,8 @@ def unwind(
     until = EVER.until
     for event in [*events, None]:
         stretch = Stretch(event.step if event else EVER.since, until)
-        if any(_wrote(connection, record, log, stretch) for log in record.logs):
+        own = f"{of_op(record.source, record.wide)} and {stretch.sql}"
+        if any(connection.ask(f"select 1 from {log_name(log)} where {own} limit 1") for log in record.logs):
             seen = look(connection, record, on_conflict, lock=lock, stretch=stretch)
             looks.append(seen)
             if seen.conflicts:
@@ -351,11 +354,6 @@ def _add(done: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> No
         sums = done.setdefault(name, {"inserted": 0, "updated": 0, "deleted": 0})
         for word, count in counts.items():
             sums[word] += count
-
-
-def _wrote(connection: Connection, op: PostgresOp, log: int, stretch: Stretch) -> bool:
-    own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
-    return bool(connection.ask(f"select 1 from {log_name(log)} where {own} limit 1"))
 
 
 def _event(

@@ -7,7 +7,7 @@ row has no key that stays the same, all of it is kept, and it comes back only if
 from typing import NamedTuple
 
 from takeback.adapters.mariadb.shapes import WHOLE, MariaColumn, MariaShape, image
-from takeback.adapters.mariadb.wire import Wire, driver, equal, listed, of, quoted
+from takeback.adapters.mariadb.wire import LOCKED, Wire, code_of, driver, equal, listed, of, quoted
 from takeback.errors import UndoFailed
 
 
@@ -233,10 +233,8 @@ def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
             f" {_on_left(taken)} WHERE l.tb_keep IS NULL OR NOT ({_untouched(taken)})"
         )
         wire.run("UPDATE _tb_fit SET " + ", ".join(f"b{at} = a{at}" for at in range(len(pairs))))
-    except driver().DataError:
-        return [told]
-    except driver().OperationalError as error:
-        if error.args[0] in (1205, 1213):
+    except (driver().DataError, driver().OperationalError) as error:
+        if code_of(error) in LOCKED:
             raise
         return [told]
     columns = [new for _, new in pairs]

@@ -255,8 +255,9 @@ def _place(connection: Connection, oid: int) -> tuple[str, str, tuple[int, ...]]
 
 def _move(connection: Connection, oids: Sequence[int], schema: str) -> None:
     for oid in oids:
-        if named := _name(connection, oid):
-            connection.run(f"alter table {_sql(*named)} set schema {schema}")
+        named = _name(connection, oid)
+        assert named
+        connection.run(f"alter table {_sql(*named)} set schema {schema}")
 
 
 def _sql(schema: str, name: str) -> str:

@@ -10,15 +10,7 @@ from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, refill
 from takeback.adapters.postgres.ddl.definitions import TABLES, Key, SchemaStep, Thing, Things
 from takeback.adapters.postgres.ddl.refill import UnfitRows
-from takeback.adapters.postgres.ddl.sql import (
-    REPLACED,
-    adjust,
-    create,
-    differs,
-    drop,
-    rename,
-    settle,
-)
+from takeback.adapters.postgres.ddl.sql import REPLACED, adjust, create, differs, drop, rename, settle
 from takeback.adapters.postgres.tables import quoted
 
 # Whether an object of the schema is still what a change made of it.
