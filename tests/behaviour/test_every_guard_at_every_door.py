@@ -281,6 +281,23 @@ def test_the_guard_refuses_and_nothing_was_touched(door: Door, guard: Safeguard,
     assert bench.picture() == bench.before
 
 
+def test_a_signal_while_a_statement_is_announced_waits_until_its_intent_is_recorded(bench: Bench) -> None:
+    announce, recorded = write.announce, list[str]()
+
+    def announced(parts: Parts, lease: Lease, effect: takeback.Effect) -> takeback.Effect:
+        os.kill(os.getpid(), signal.SIGINT)
+        told = announce(parts, lease, effect)
+        recorded.append(told.state.value)
+        return told
+
+    bench.patch.setattr(write, "announce", announced)
+    with pytest.raises(KeyboardInterrupt):
+        _sql(bench)
+
+    assert recorded == ["intended"]
+    assert [one.state.value for one in bench.tb.effects()[2:]] == ["aborted"]
+
+
 @pytest.mark.parametrize("door", DOORS, ids=[door.name for door in DOORS])
 def test_a_door_without_an_armed_guard_is_open(door: Door, bench: Bench) -> None:
     MADE_AT[door.name](bench)

@@ -212,7 +212,10 @@ class Sql:
             args[MOST] = self._most
         change = Change(self.database.engine, STATEMENTS, resource_of(self.database), says, args)
         step, asked = core.part_of or (0, "")
-        terms = Terms(key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked)
+        terms = Terms(
+            key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked,
+            held_back=core.uninterrupted, give_way=core.give_way,
+        )  # fmt: skip
         with self._made(change, terms) as made:
             yield made
 
