@@ -22,9 +22,8 @@ class SandboxPlan(NamedTuple):
     masks: tuple[bytes, ...]
     terminal: bytes
     userxattr: bool
-    stamps: tuple[
-        tuple[int, ...], ...
-    ]  # of the directories that are copied, or looked up before the command is there
+    # Of the directories that are copied, or looked up before the command is there.
+    stamps: tuple[tuple[int, ...], ...]
 
 
 class PreparedCommand(NamedTuple):
@@ -100,16 +99,8 @@ def prepare(plan: SandboxPlan, workshop: Workshop) -> PreparedCommand:
     except BaseException:
         workshop.clear(scratch)
         raise
-    scene = RootScene(
-        plan.root,
-        workshop.root,
-        workshop.aside,
-        tuple(overlays),
-        plan.read_only,
-        plan.masks,
-        plan.terminal,
-        plan.userxattr,
-    )
+    places, covered = (plan.root, workshop.root, workshop.aside), (plan.read_only, plan.masks)
+    scene = RootScene(*places, tuple(overlays), *covered, plan.terminal, plan.userxattr)
     return PreparedCommand(scratch, scene, tuple(mounts), marks)
 
 

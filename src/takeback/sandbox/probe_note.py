@@ -5,8 +5,10 @@ import json
 import os
 import stat
 import sys
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
+from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import SANDBOX_NOTE  # in the store, where no sandboxed command can reach it
 
 _FORM = 1
@@ -56,23 +58,17 @@ def remember(place: str, trial: Trial) -> None:
     told = {"form": _FORM, "machine": _machine(place)} | trial._asdict()
     name = os.path.join(place, SANDBOX_NOTE)
     new = f"{name}.{os.getpid()}"
-    try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError):
+        with Descriptor(os.open(new, flags, 0o600)) as fd:
             os.write(fd, json.dumps(told).encode())
-        finally:
-            os.close(fd)
         os.replace(new, name)
-    except OSError:
-        return
 
 
 def forget(place: str) -> None:
     """A sandbox could not be started, so the machine is not what it was."""
-    try:
+    with suppress(OSError):
         os.unlink(os.path.join(place, SANDBOX_NOTE))
-    except OSError:
-        return
 
 
 def _understood(raw: bytes) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import resource
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from takeback.model.mounts import inside
@@ -40,10 +41,8 @@ def make_directories(overlay: Overlay, lower_status: os.stat_result, userxattr: 
     os.mkdir(overlay.work, 0o700)
     below = overlay.lowers[0]
     for name, value in attributes(below, userxattr).items():
-        try:
+        with suppress(OSError):  # an ordinary user may not copy every attribute
             os.setxattr(overlay.upper, name, value)
-        except OSError:
-            continue  # an ordinary user may not copy every attribute
     mode = lower_status.st_mode & 0o7777
     if not userxattr:
         os.chown(overlay.upper, lower_status.st_uid, lower_status.st_gid)
@@ -145,11 +144,9 @@ class Workshop:
     def _made(self) -> str:
         while True:
             path = os.path.join(self.place, f"run-{os.urandom(6).hex()}")
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
                 return path
-            except FileExistsError:
-                continue
 
     def scratch(self) -> str:
         """A name for the directory of one command."""
@@ -189,10 +186,8 @@ class Workshop:
 
 
 def _close(fd: int) -> None:
-    try:
+    with suppress(OSError):  # the one that listed them
         os.close(fd)
-    except OSError:
-        return  # the one that listed them
 
 
 def sweep(place: str) -> None:
@@ -217,8 +212,6 @@ def sweep(place: str) -> None:
 
 def _remove_if_old(path: str) -> None:
     """Without a lock it may be one that is just being made."""
-    try:
+    with suppress(FileNotFoundError):
         if time.time() - os.lstat(path).st_mtime > _OLD:
             remove(path)
-    except FileNotFoundError:
-        return

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import ResourceUnreachable
+from takeback.model.descriptor import Descriptor
 from takeback.model.record import sha256_of
 from takeback.storage import disk
 from takeback.storage.owners import machine
@@ -182,11 +183,8 @@ class Witness:
             os.makedirs(self._directory, disk.DIRECTORY_MODE, exist_ok=True)
             with suppress(FileNotFoundError):
                 os.unlink(staged)
-            handle = disk.create_private(staged)
-            try:
+            with Descriptor(disk.create_private(staged)) as handle:
                 disk.write_fully(handle, content, staged)
-            finally:
-                os.close(handle)
             os.rename(staged, self._path)
 
     def _has_home(self) -> bool:

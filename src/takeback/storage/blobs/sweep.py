@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from takeback.errors import Corrupt, Refused, ResourceUnreachable
+from takeback.model.descriptor import Descriptor
 from takeback.model.progress import SILENT, Progress
 from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
@@ -305,15 +306,13 @@ def _cut_tails(database: Tables, directory: str, needed: Iterable[int]) -> None:
         handle = _locked(directory, pack, os.O_RDWR)
         if handle is None:
             continue
-        try:
+        with Descriptor(handle):
             ((end,),) = database.read(
                 "SELECT max(position + length) FROM blob_places WHERE pack = ?", (pack,)
             )
             if end is not None and os.fstat(handle).st_size > end + HEADER.size:
                 with disk.reachable(pack_path(directory, pack), "cut"):
                     os.ftruncate(handle, end + HEADER.size)
-        finally:
-            os.close(handle)
 
 
 def _rewrite(database: Tables, packs: Packs, group: list[int]) -> None:
