@@ -306,7 +306,7 @@ def _wait(pid: int, timeout: float, door: int) -> dict[str, Any]:
 def _wake_on_children() -> int:
     waker, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # only so that the signal is not thrown away
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only so that the signal is not thrown away
     return waker
 
 
