@@ -66,9 +66,7 @@ class Running:
         try:
             if reading:
                 reading.until(self._talk.fileno())
-            told = protocol.read_message(self._talk.fileno())
-        except ConnectionResetError:
-            told = None
+            told = self._heard()
         except BaseException as error:
             # Nothing is to go on working for a caller that has left.
             try:
@@ -80,13 +78,15 @@ class Running:
             raise
         return self._told(told)
 
+    def _heard(self) -> "dict[str, Any] | None":
+        with suppress(ConnectionResetError):
+            return protocol.read_message(self._talk.fileno())
+        return None
+
     def _cut_short(self) -> Ended | None:
         """End the command now; what it has changed so far is in its layer."""
         self.signal(signal.SIGKILL)
-        try:
-            told = protocol.read_message(self._talk.fileno())
-        except ConnectionResetError:
-            return None
+        told = self._heard()
         return None if told is None or "problem" in told else self._told(told)
 
     def _told(self, told: "dict[str, Any] | None") -> Ended:

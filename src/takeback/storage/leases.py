@@ -11,22 +11,22 @@ from takeback.storage.sqlite.database import SqliteDatabase
 
 Alive = Callable[[Owner], "bool | None"]
 
-# Exactly as in the schema, so that SQLite sees that the partial index applies.
 _OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.ERASE, Kind.SIGNAL, Kind.DECIDE)
+# Exactly as in the schema, so that SQLite sees that the partial index applies.
 RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
 # Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.
 _NEW = "due_at = 0 AND ?2 > 0 ORDER BY number"
 _WAITED = "due_at > 0 AND due_at <= ?2 ORDER BY due_at, number"
 
 
-def may_take(lease: Lease, now: int, alive: Alive, expired: bool = False) -> bool:
+def may_take(lease: Lease, is_over: bool, alive: Alive, expired: bool = False) -> bool:
     """A lease is free when it was released, when its owner is known to be dead, or when it expired and its owner cannot
     be checked here. An owner known to live keeps it, unless `expired` is enough: a paused process may still be in the
     middle of touching the world."""
-    if lease.owner.pid == 0 or (expired and lease.expires_at < now):
+    if lease.owner.pid == 0 or (expired and is_over):
         return True
     living = alive(lease.owner)
-    return lease.expires_at < now if living is None else not living
+    return is_over if living is None else not living
 
 
 def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
@@ -70,7 +70,7 @@ class SqliteLeases:
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
         with self._database.write():
             current = self.holder(run)
-            if current and not may_take(current, self._clock(), self._alive, expired):
+            if current and not self._may_take(current, expired):
                 raise held(current)
             return self._take(run, current, owner, lasts)
 
@@ -117,7 +117,10 @@ class SqliteLeases:
 
     def free(self, run: str, now: int) -> bool:
         current = self.holder(run)
-        return current is None or may_take(current, self._clock(), self._alive)
+        return current is None or self._may_take(current)
+
+    def _may_take(self, lease: Lease, expired: bool = False) -> bool:
+        return may_take(lease, lease.expires_at < self._clock(), self._alive, expired)
 
     def _take(self, run: str, current: Lease | None, owner: Owner, lasts: int) -> Lease:
         lease = Lease(run, current.generation + 1 if current else 1, owner, self._clock() + lasts)

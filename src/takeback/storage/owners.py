@@ -134,11 +134,11 @@ def _digits(text: str) -> str:
 
 
 def is_dead(name: str) -> bool:
-    _, _, told = name.partition(".")
-    pid, _, rest = told.partition(".")
-    started, _, rest = rest.partition(".")
-    space, _, boot = rest.partition(".")
     me = myself()
+    try:
+        _, pid, started, space, boot = name.split(".", 4)
+    except ValueError:
+        return False
     if not boot or not pid.isdigit():
         return False  # not one of ours
     if boot != me.boot:

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from takeback.storage.protocols import Journal, Leases, Query
 from takeback.testing.fakes import SECOND, Clock, FakeProcesses, ending, intending, opening
 
 LASTS = 60 * SECOND
+Refusal = TypeVar("Refusal", bound=Exception)
 
 
 class JournalBooks:
@@ -51,7 +52,7 @@ class JournalBooks:
         return [effect.id for effect in self.journal.effects(Query(**query))]
 
     @contextmanager
-    def refuses(self, *kinds: type[Exception]) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    def refuses(self, *kinds: type[Refusal]) -> Iterator[pytest.ExceptionInfo[Refusal]]:
         """The block raises one of these, and nothing has changed."""
         before = self.picture()
         with pytest.raises(kinds) as refusal:
