@@ -1,7 +1,6 @@
 """What this machine allows, found out by doing it."""
 
 import os
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -154,13 +153,10 @@ def _candidates(uid: int) -> list[str]:
         at = os.path.join(pattern.format(uid=uid), f"takeback-{uid}")
         try:
             os.makedirs(at, 0o700, exist_ok=True)
-            status = os.lstat(at)
             space = os.statvfs(at)
         except OSError:
             continue
-        # Whoever made it before us may look into it.
-        private = stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not status.st_mode & 0o077
-        if private:
+        if probe_note.is_private(at):  # whoever made it before us may look into it
             found.append((space.f_bavail * space.f_frsize, at))
     return [at for _, at in sorted(found, reverse=True)]
 

@@ -90,12 +90,8 @@ class Kernel:
 
     def open_inside(self, root: int, path: bytes, flags: int) -> int:
         """Open a path as it is seen from a root; a symbolic link on the way is ELOOP."""
-        how = struct.pack(
-            "=QQQ",
-            flags | os.O_CLOEXEC,
-            0,
-            RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-        )
+        resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
+        how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
         return self.call(_OPENAT2, root, path.lstrip(b"/") or b".", how, len(how), about=path)
 
     def fork_into(self, flags: int) -> int:

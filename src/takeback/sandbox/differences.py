@@ -183,9 +183,8 @@ class _Comparison:
         if self._top_changed(after, before):
             yield LeftPath(point, after.top, before is not None)
         for path, one, other in self._inside(point.rstrip(b"/"), after, before):
-            if not (
-                one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
-            ):
+            known = one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
+            if not known:
                 yield LeftPath(path, one.top if one else None, self._below(one, other), self._lost(path, one))
 
     def _top_changed(self, after: ViewNode, before: ViewNode | None) -> bool:

@@ -129,7 +129,9 @@ def enter_as_root() -> None:
     ranges = _range("/etc/subuid", uid), _range("/etc/subgid", uid)
     if all(ranges) and _enter_with_ranges(uid, gid, ranges):
         return
-    if not _inside_already():
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        inside_already = not file.read()  # nobody has a map yet
+    if not inside_already:
         kernel().unshare(NEWUSER)
     _map_one(0, uid, 0, gid)
 
@@ -138,12 +140,6 @@ def _map_one(uid: int, outer_uid: int, gid: int, outer_gid: int) -> None:
     write_once("/proc/self/setgroups", "deny")
     write_once("/proc/self/uid_map", f"{uid} {outer_uid} 1")
     write_once("/proc/self/gid_map", f"{gid} {outer_gid} 1")
-
-
-def _inside_already() -> bool:
-    """Nobody has a map yet."""
-    with open("/proc/self/uid_map", encoding="ascii") as file:
-        return not file.read()
 
 
 def _range(path: str, uid: int) -> tuple[int, int]:

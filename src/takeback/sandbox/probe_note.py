@@ -45,15 +45,15 @@ def recall(place: str) -> Trial | None:
         return None
     with open(fd, "rb") as file:
         told = _understood(file.read(_LARGEST))
-    if not told or not _is_private(place) or told["machine"] != _machine(place):
+    if not told or not is_private(place) or told["machine"] != _machine(place):
         return None
     trial = Trial(told["layers_at"], tuple(told["bound"]), told["landlock"], told["cgroups"])
-    return trial if _is_private(trial.layers_at) else None
+    return trial if is_private(trial.layers_at) else None
 
 
 def remember(place: str, trial: Trial) -> None:
     """Nothing depends on it: where it cannot be written the next process tries again."""
-    if not _is_private(place):
+    if not is_private(place):
         return
     told = {"form": _FORM, "machine": _machine(place)} | trial._asdict()
     name = os.path.join(place, SANDBOX_NOTE)
@@ -84,7 +84,7 @@ def _understood(raw: bytes) -> dict[str, Any]:
     return found if right and found["form"] == _FORM else {}
 
 
-def _is_private(directory: str) -> bool:
+def is_private(directory: str) -> bool:
     """No other user can put an answer there, or read layers there."""
     try:
         status = os.lstat(directory)

@@ -164,17 +164,15 @@ class Workshop:
         try:
             for fd in map(int, os.listdir("/proc/self/fd")):
                 if fd > 2 and fd not in (told, self._lock):
-                    _close(fd)  # nobody is to wait for the end of something because of us
+                    with suppress(OSError):  # the one that listed them
+                        os.close(fd)  # nobody is to wait for the end of something because of us
             while message := protocol.read_message(told):
                 remove(message["path"])
-            self._leave()
+            sweep(self.place)
+            remove(self._directory)
             code = 0
         finally:
             os._exit(code)
-
-    def _leave(self) -> None:
-        sweep(self.place)
-        remove(self._directory)
 
     def clear(self, scratch: str) -> None:
         """Soon."""
@@ -183,11 +181,6 @@ class Workshop:
     def close(self) -> None:
         os.close(self._broom)
         os.waitpid(self._sweeper, 0)
-
-
-def _close(fd: int) -> None:
-    with suppress(OSError):  # the one that listed them
-        os.close(fd)
 
 
 def sweep(place: str) -> None:

@@ -57,11 +57,6 @@ def is_alive(spare: Spare) -> bool:
     return not protocol.has_news(spare.pidfd, 0)
 
 
-def build_ahead(spare: Spare, plan: SandboxPlan, prepared: PreparedCommand) -> Spare:
-    _tell(spare, Job(None, prepared.scene), ())
-    return spare._replace(plan=plan, prepared=prepared, made=time.monotonic())
-
-
 def is_built(spare: Spare) -> bool:
     """Waits for it, as the command has to anyway."""
     try:
@@ -141,7 +136,9 @@ class Spares:
             if spare.plan:  # it went back meanwhile
                 self.dismiss(spare)
                 spare = self.waiting = self._make(spare.network, mounts)
-            self.waiting = build_ahead(spare, plan, command.prepare(plan, workshop))
+            prepared = command.prepare(plan, workshop)
+            _tell(spare, Job(None, prepared.scene), ())
+            self.waiting = spare._replace(plan=plan, prepared=prepared, made=time.monotonic())
 
     def hear(self, fd: int, workshop: Workshop | None) -> None:
         spare = self._leaving.pop(fd, None)

@@ -32,8 +32,10 @@ def sync_if_small(layer: str, tell: Callable[[], tuple[int, str]]) -> bool:
             held.append((os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), path))
         held.append(tell())
         # All are on their way before the first is waited for: then the filesystem's journal is written once for them.
+        # For pages that are not on the disk yet this advice means just that; a directory knows none.
         for handle, _ in held:
-            _start_writing(handle)
+            with suppress(OSError):
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         for handle, path in held:
             disk.sync_file(handle, path)
         return True
@@ -46,12 +48,6 @@ def sync_if_small(layer: str, tell: Callable[[], tuple[int, str]]) -> bool:
     finally:
         for handle, _ in held:
             os.close(handle)
-
-
-def _start_writing(handle: int) -> None:
-    """For pages that are not on the disk yet this advice means just that; a directory knows none."""
-    with suppress(OSError):
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _small(layer: str) -> list[str] | None:

@@ -32,20 +32,16 @@ def may_take(lease: Lease, is_over: bool, alive: Alive, expired: bool = False) -
 def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
     """A lease speaks for its own run only; without one only of what is settled, or of what waits for a worker."""
     for draft in drafts:
-        if lease is None and not _needs_no_lease(draft):
-            raise Misuse(
-                f"A {draft.kind.value} record needs a lease of its run.", hint="Open or resume the run first."
-            )
-        if lease is not None and draft.run != lease.run:
+        if lease is None:
+            submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
+            if not submitted and draft.kind not in _OF_SETTLED:
+                words = f"A {draft.kind.value} record needs a lease of its run."
+                raise Misuse(words, hint="Open or resume the run first.")
+        elif draft.run != lease.run:
             raise Misuse(
                 f"The lease of run {short(lease.run)} does not speak for run {short(draft.run)}.",
                 hint="Open or resume that run.",
             )
-
-
-def _needs_no_lease(draft: Draft) -> bool:
-    submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
-    return submitted or draft.kind in _OF_SETTLED
 
 
 def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:

@@ -4,9 +4,10 @@ import gc
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
+
+import pytest
 
 from takeback.adapters.protocol import Adapter
 from takeback.errors import Conflict, Drifted, Refused, TakebackError
@@ -111,15 +112,6 @@ class Desk:
 def undo_of(effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:
     args = {"on_conflict": on_conflict.value}
     return Change(effect.change.adapter, UNDO, effect.change.resource, f"undo: {effect.change.summary}", args)
-
-
-@contextmanager
-def raises(*kinds: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except kinds:
-        return
-    raise AssertionError(f"nothing of {', '.join(kind.__name__ for kind in kinds)} was raised")
 
 
 def settle(adapter: Adapter, effect: Effect) -> Standing:
@@ -387,21 +379,19 @@ class AdapterSuite(AdapterKilledSuite):
     @_law(DRIFTED)
     def test_a_change_of_what_drifted_is_refused_and_changes_nothing(self, scene: AdapterScene) -> None:
         adapter, effect = _intended(scene)
-        scene.disturb()
-        disturbed = scene.world()
-        with raises(Drifted):
-            adapter.apply(effect)
-        adapter.tidy(effect)
-        assert scene.world() == disturbed
+        self._refuses_drift(scene, lambda: adapter, effect)
 
     @_law(DRIFTED_ELSEWHERE)
     def test_a_fresh_process_respects_drift_as_well(self, scene: AdapterScene) -> None:
         first, effect = _intended(scene)
         first.tidy(effect)
+        self._refuses_drift(scene, scene.adapter, effect)
+
+    def _refuses_drift(self, scene: AdapterScene, by: Callable[[], Adapter], effect: Effect) -> None:
         scene.disturb()
         disturbed = scene.world()
-        adapter = scene.adapter()
-        with raises(Drifted):
+        adapter = by()
+        with pytest.raises(Drifted):
             adapter.apply(effect)
         adapter.tidy(effect)
         assert scene.world() == disturbed
@@ -417,7 +407,7 @@ class AdapterSuite(AdapterKilledSuite):
         outcomes = adapter.assess(undo_of(effect), effect).outcomes
         assert Outcome.CONFLICT in {each.outcome for each in outcomes}
         assert all(each.detail for each in outcomes if each.outcome is Outcome.CONFLICT)
-        with raises(Conflict):
+        with pytest.raises(Conflict):
             Desk(adapter).undo(effect)
         assert scene.world() == disturbed
 
@@ -426,6 +416,6 @@ class AdapterSuite(AdapterKilledSuite):
         effect = Desk(adapter).do(scene.change())
         scene.disturb()
         disturbed = scene.world()
-        with raises(Refused):
+        with pytest.raises(Refused):
             adapter.undo(effect)
         assert scene.world() == disturbed

@@ -316,13 +316,8 @@ class SqliteDatabase:
         )
 
 
-def locking(path: str) -> tuple[str, ...]:
-    """Other processes that keep everyone else from the database at that path; in words."""
-    return lock_holders((path, f"{path}-shm"))
-
-
 def _busy(path: str) -> StoreBusy:
-    by = locking(path)
+    by = lock_holders((path, f"{path}-shm"))
     if not by:
         return tables.busy()
     return StoreBusy(

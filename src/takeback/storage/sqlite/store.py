@@ -326,7 +326,10 @@ def _create(path: str) -> None:
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
         )
     disk.check_private(path)
-    with Descriptor(_open_lock(path)) as lock:
+    with disk.reachable(path, "locked"):
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(os.path.join(path, "lock"), flags, disk.FILE_MODE)
+    with Descriptor(handle) as lock:
         disk.lock(lock)
         if exists(path) and not _half_made(path):
             return
@@ -340,13 +343,6 @@ def _create(path: str) -> None:
 
 def _write_format(path: str) -> None:
     disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
-
-
-def _open_lock(path: str) -> int:
-    with disk.reachable(path, "locked"):
-        return os.open(
-            os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
-        )
 
 
 def _create_database(path: str) -> None:
