@@ -9,12 +9,7 @@ from takeback.engine.parts import Parts
 from takeback.engine.write import Terms
 from takeback.errors import Conflict, Drifted, Refused
 from takeback.model.change import Change, Phase
-from takeback.model.effect import (
-    PERSON,
-    Effect,
-    State,
-    waits_for_approval,
-)
+from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
