@@ -86,25 +86,17 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Verdict:
     return Verdict(effect, False, f"{why} while there is room")
 
 
-def drops_in(parts: Parts) -> tuple[Effect, ...]:
-    """Dropped effects that can still be applied; the oldest drop first."""
-    if not parts.journal.tally().get(State.DROPPED.value):
-        return ()
-    found = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
-    return tuple(sorted(found, key=lambda one: (one.dropped.until if one.dropped else 0, one.seq)))
-
-
 def due(parts: Parts, settings: Settings, now: int) -> list[Verdict]:
-    """What goes now."""
-    found = drops_in(parts)
+    """What goes now, of dropped effects that can still be applied; the oldest drop first."""
+    if not parts.journal.tally().get(State.DROPPED.value):
+        return []
+    drops = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
+    found = sorted(drops, key=lambda one: (one.dropped.until if one.dropped else 0, one.seq))
     over = [one for one in found if one.dropped and one.dropped.until <= now]
     decisions = [Verdict(one, True, "goes: it was dropped, and its time is over") for one in over]
     left = [one for one in found if one not in over]
-    projects = (
-        {info.id: info.project for info in parts.journal.runs(tuple({one.run for one in left}))}
-        if left
-        else {}
-    )
+    runs = parts.journal.runs(tuple({one.run for one in left})) if left else ()
+    projects = {info.id: info.project for info in runs}
     for project in dict.fromkeys(projects.get(one.run, "") for one in left):
         decisions += _too_many([one for one in left if projects.get(one.run, "") == project], settings)
     return decisions

@@ -148,15 +148,6 @@ def _plain(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "held"}
 
 
-def refuse_forgotten(effect: Effect) -> None:
-    if effect.forgotten:
-        raise Refused(
-            f"The way back of effect {short(effect.id)} was forgotten.",
-            hint="It cannot be had back, so there is nothing to pin.",
-            effect=effect.id,
-        )
-
-
 def discard_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: Leased) -> UndoResult:
     gone = list(effects)
     for place, effect in enumerate(() if dry_run else effects):
