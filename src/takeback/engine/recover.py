@@ -129,7 +129,11 @@ def _is_left(parts: Parts, info: RunInfo, states: tuple[State, ...], alone: bool
         return bool(_without_calls(found))
     if info.on_death is not OnDeath.LEAVE and info.state is not RunState.SUSPENDED:
         return True
-    return bool(_in_flight(found)) or _held_open(parts, info.id)
+    if _in_flight(found):
+        return True
+    # Whether a session of the run holds a transaction open; it cannot outlive its process.
+    held = parts.journal.effects(Query(run=info.id, states=(State.PROPOSED,)))
+    return any(one.phase.reviewed is not None and one.phase.reviewed.how == "open" for one in held)
 
 
 def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[Settled]:
@@ -171,12 +175,6 @@ def _in_flight(found: Iterable[Effect]) -> tuple[Effect, ...]:
 def _without_calls(found: Iterable[Effect]) -> tuple[Effect, ...]:
     """Those of them that can be settled though the rest of their run needs functions to be called."""
     return tuple(one for one in _in_flight(found) if not function_in(one.change.resource))
-
-
-def _held_open(parts: Parts, run: str) -> bool:
-    """Whether a session of the run holds a transaction open; it cannot outlive its process."""
-    found = parts.journal.effects(Query(run=run, states=(State.PROPOSED,)))
-    return any(effect.phase.reviewed is not None and effect.phase.reviewed.how == "open" for effect in found)
 
 
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -266,9 +264,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
         try:
             effect = effect._replace(receipt=adapter.apply(effect).data)
             if (seen := adapter.verify(effect)).standing is not Standing.AFTER:
-                return _stuck(
-                    parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
-                ), seen.detail
+                why = f"{why} It could not be completed: {seen.detail}"
+                return _stuck(parts, lease, effect, why), seen.detail
         except (OSError, TakebackError) as error:
             if adapter.traits.marks and isinstance(error, (Unavailable, InDoubt)):
                 raise

@@ -41,10 +41,6 @@ def refuse_unshowable(session: DatabaseSession) -> Reviewing:
     )
 
 
-def _nothing_is_saved(size: int) -> None:
-    """So nothing has to give up its room."""
-
-
 class TriedStatement(NamedTuple):
     """What a statement would do."""
 
@@ -55,7 +51,9 @@ class TriedStatement(NamedTuple):
 
 def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> TriedStatement:
     """Made, looked at and rolled back. The journal never hears of it, and the database forgets it."""
-    parts = parts._replace(refuse_without_room=_nothing_is_saved)
+    parts = parts._replace(
+        refuse_without_room=lambda size: None
+    )  # nothing is saved, so nothing has to make room
     nobody = Lease(new_id(), 0, Owner("", "", 0, ""), 0)
     made = ready(parts, nobody, change, Terms(), REVIEW)
     assert made is not None
@@ -68,9 +66,8 @@ def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str
         rows = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
         reviewed = Review(shown.how, shown.receipt, rows="")
         phase = made.effect.phase._replace(waits=PERSON, reviewed=reviewed)
-        return TriedStatement(
-            answer, made.effect._replace(change=made.effect.change._replace(phase=phase)), rows
-        )
+        effect = made.effect._replace(change=made.effect.change._replace(phase=phase))
+        return TriedStatement(answer, effect, rows)
     except RowsHeld as error:
         raise named(parts, change.resource, error) from error
     finally:

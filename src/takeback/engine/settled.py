@@ -79,9 +79,8 @@ def in_words(one: Settled) -> str:
 
 def stands(one: Settled) -> str:
     """Of one that was not settled: why not."""
-    return (
-        f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else f"is not recorded yet: {one.detail}"
-    )
+    what = "is in doubt" if one.cause is Cause.IN_DOUBT else "is not recorded yet"
+    return f"{what}: {one.detail}"
 
 
 def verb_of(taken_back: Effect | None) -> str:

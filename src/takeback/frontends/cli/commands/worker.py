@@ -48,11 +48,8 @@ def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> 
     """Of runs whose function is no longer in these modules: they would wait in silence."""
     gone: dict[str, int] = {}
     for info in tb.store.journal.runs(unfinished=True):
-        if (
-            info.on_death is OnDeath.RESUME
-            and info.workflow.partition(":")[0] in modules
-            and info.workflow not in known
-        ):
+        ours = info.on_death is OnDeath.RESUME and info.workflow.partition(":")[0] in modules
+        if ours and info.workflow not in known:
             gone[info.workflow] = gone.get(info.workflow, 0) + 1
     for name, count in gone.items():
         warn(
