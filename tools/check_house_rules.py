@@ -139,7 +139,7 @@ def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
 
 def adapters_by_name(module: Module) -> Iterator[str]:
     """A decision outside an adapter asks its traits."""
-    if module.name.startswith(("takeback.adapters.", "takeback.testing.", "takeback.runs.")):
+    if module.name.startswith(("takeback.adapters.", "takeback.testing.")):
         return
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Compare):
