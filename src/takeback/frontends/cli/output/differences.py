@@ -68,16 +68,20 @@ def seconds(text: str | None) -> float:
 
 
 def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
-    return command_json(tb, outcome, outcome.dropped, outcome.effect) | {
-        "conflicts": [{"resource": one.resource, "detail": one.detail} for one in outcome.conflicts],
-        "coverage": outcome.coverage,
-    }
+    conflicts = [{"resource": one.resource, "detail": one.detail} for one in outcome.conflicts]
+    return command_json(
+        tb, outcome, outcome.dropped, outcome.effect, conflicts=conflicts, coverage=outcome.coverage
+    )
 
 
 def command_json(
-    tb: "Takeback", outcome: "CommandOutcome | BoxOutcome", dropped: Effect | None, effect: Effect | None
+    tb: "Takeback",
+    outcome: "CommandOutcome | BoxOutcome",
+    dropped: Effect | None,
+    effect: Effect | None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """What is told of a command in a box too."""
+    """Of a command in a box too; `more` is told before the text."""
     return {
         "exit_code": outcome.exit_code,
         "stopped": outcome.stopped,
@@ -90,6 +94,7 @@ def command_json(
         "changes": [
             {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
         ],
+        **more,
         "text": outcome.text,
     }
 
