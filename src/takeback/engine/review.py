@@ -41,6 +41,10 @@ def refuse_unshowable(session: DatabaseSession) -> Reviewing:
     )
 
 
+def _nothing_is_saved(size: int) -> None:
+    """So nothing has to give up its room."""
+
+
 class TriedStatement(NamedTuple):
     """What a statement would do."""
 
@@ -51,9 +55,7 @@ class TriedStatement(NamedTuple):
 
 def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> TriedStatement:
     """Made, looked at and rolled back. The journal never hears of it, and the database forgets it."""
-    parts = parts._replace(
-        refuse_without_room=lambda size: None
-    )  # nothing is saved, so nothing has to make room
+    parts = parts._replace(refuse_without_room=_nothing_is_saved)
     nobody = Lease(new_id(), 0, Owner("", "", 0, ""), 0)
     made = ready(parts, nobody, change, Terms(), REVIEW)
     assert made is not None
