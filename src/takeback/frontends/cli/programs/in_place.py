@@ -136,7 +136,7 @@ def _watched(
         "cwd": file_resource(os.getcwd()),
         "process": identity(gate.pid, mark),
     }
-    watch = run.watch(*roots, force=asked.options.any_root, about=about, summary=shown(argv))
+    watch = run.watch(*roots, any_root=asked.options.any_root, about=about, summary=shown(argv))
     watch.begin()
     if watch.left_out:
         named = listed([shown_path(hole.path, here()) for hole in watch.left_out])
