@@ -144,7 +144,11 @@ def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[S
     # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
     unwatched = {one.effect for one in settled if one.cause is Cause.UNWATCHED}
     if info.state is RunState.OPEN:
-        settled += _settle_reviewed(parts, lease)
+        from takeback.engine.review import settle_reviewed
+
+        ended = "was held by a session that has ended"
+        gone = settle_reviewed(parts, lease)
+        settled += [Settled(one.id, one.run, one.change.summary, "aborted", ended) for one in gone]
     if info.state is RunState.OPEN and not cannot_end(parts, info.id):
         settled += _end(parts, lease, info, unwatched)
     return settled
@@ -213,15 +217,6 @@ def _held_again(parts: Parts, effect: Effect) -> Settled:
     again = held_again(parts, effect)
     detail = f"had not been completed; taken back, and held again as {short(again.id)}"
     return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
-
-
-def _settle_reviewed(parts: Parts, lease: Lease) -> list[Settled]:
-    from takeback.engine.review import settle_reviewed
-
-    return [
-        Settled(one.id, one.run, one.change.summary, "aborted", "was held by a session that has ended")
-        for one in settle_reviewed(parts, lease)
-    ]
 
 
 def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:

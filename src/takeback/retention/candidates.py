@@ -170,7 +170,10 @@ def spare_among(parts: Parts, decisions: Sequence[Verdict]) -> list[Verdict]:
     going = {one.effect.id: one for one in decisions}
     while True:
         resources = {target.resource for one in going.values() for target in one.effect.targets}
-        first = {one: _first_standing(parts, one, going) for one in resources}
+        first = {
+            one: min((effect.order for effect in _standing(parts, one, going)), default=inf)
+            for one in resources
+        }
         staying = [
             one.effect.id
             for one in going.values()
@@ -208,10 +211,6 @@ def earlier_standing(parts: Parts, effect: Effect, going: Collection[str]) -> It
         if one.id not in seen:
             seen.add(one.id)
             yield one
-
-
-def _first_standing(parts: Parts, resource: str, going: Collection[str]) -> float:
-    return min((effect.order for effect in _standing(parts, resource, going)), default=inf)
 
 
 def _standing(parts: Parts, resource: str, going: Collection[str]) -> Iterator[Effect]:

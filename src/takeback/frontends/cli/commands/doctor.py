@@ -267,15 +267,12 @@ def _sandbox(place: str) -> Iterator[Finding]:
 
 
 def _protection() -> Finding:
+    told = "same user: an agent that runs as you can delete the store; other users cannot read it"
+    hint = "Run agents as another user, or keep a copy of the store elsewhere."
     if os.geteuid() == 0:
-        return Finding(
-            "protection", WEAK, "you are root: whatever runs as you can change or delete the store",
-            "Run agents as a user of their own.",
-        )  # fmt: skip
-    return Finding(
-        "protection", WEAK, "same user: an agent that runs as you can delete the store; other users cannot read it",
-        "Run agents as another user, or keep a copy of the store elsewhere.",
-    )  # fmt: skip
+        told = "you are root: whatever runs as you can change or delete the store"
+        hint = "Run agents as a user of their own."
+    return Finding("protection", WEAK, told, hint)
 
 
 _STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}

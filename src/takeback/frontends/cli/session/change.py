@@ -72,8 +72,17 @@ def one_change(
                 effect = do(tb, run) if do else _made(asked, tb, run, planned, checks)
             except NoRemedy as error:
                 raise followable(asked, error) from None
-            done += [effect.id] if effect and effect.id != earlier else []
-        tell_effect(asked, tb, effect, earlier, started, nothing)
+            changed = effect is not None and effect.id != earlier
+            done += [effect.id] if effect and changed else []
+        asked.made.extend(done)
+        told = effect_json(tb.effect(effect.id)) if effect else {"id": None}
+        give(asked, tb, {"changed": changed, **told})
+        if effect is None:
+            asked.screen.say(f"Changed nothing: {clean(nothing)}.")
+        elif not changed:
+            asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
+        else:
+            say_effect(asked, effect, took(started))
     return 0
 
 
@@ -101,21 +110,6 @@ def _told_if_done() -> Iterator[list[str]]:
         if not done:
             raise
         raise type(error)(f"It was done ({short(done[0])}), but then: {error}", hint=error.hint) from error
-
-
-def tell_effect(
-    asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float, nothing: str
-) -> None:
-    changed = effect is not None and effect.id != earlier
-    if effect and changed:
-        asked.made.append(effect.id)
-    give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
-    if effect is None:
-        asked.screen.say(f"Changed nothing: {clean(nothing)}.")
-    elif not changed:
-        asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
-    else:
-        say_effect(asked, effect, took(started))
 
 
 def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:

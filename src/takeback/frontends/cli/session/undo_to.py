@@ -15,6 +15,7 @@ from takeback.frontends.cli.output.screen import (
     listed,
     local_time,
     near_text,
+    say_first,
     warn,
 )
 from takeback.frontends.cli.output.undo_hints import WantedUndo, typed, with_a_way_out
@@ -133,17 +134,17 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         return
     say(f"{asking.title}: {counted(len(plan.effects), 'effect')} to take back")
     today, place = now(), here()
-    for effect in plan.effects[:_MOST_LISTED]:
+    lines: list[str] = []
+    for effect in plan.effects:
         marks = ["accepted"] if effect.accepted else []
         marks += ["brings back"] if effect.is_undo else []
         marks += ["by someone else"] if effect.change.args.get("others") else []
         told = f"  ({', '.join(marks)})" if marks else ""
-        say(
-            f"  {asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
+        lines.append(
+            f"{asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
             f"{clean(effect.agent)}  {near_text(clean(effect.change.summary), place)}{told}"
         )
-    if len(plan.effects) > _MOST_LISTED:
-        say(f"  and {len(plan.effects) - _MOST_LISTED:,} more")
+    say_first(say, lines, _MOST_LISTED, "  ")
     scope = asking.span.scope
     if beside := other_projects(tb.store.journal, plan.effects, scope) if scope else ():
         say(f"  also touches {named(beside)}")
