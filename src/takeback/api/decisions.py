@@ -1,14 +1,14 @@
 """What a person decides: accept, apply or discard what is held, pin, approve, say what became of a doubt."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.api.store import OpenStore, now
 from takeback.api.undo import go_on_undoing
 from takeback.api.upkeep import before_change, erase, expire_drops
 from takeback.api.workflows import wake_settled
-from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Stuck, TakebackError
+from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
@@ -53,8 +53,11 @@ def apply(
         try:
             for effect in held:
                 make_held(opened.parts, effect, force, opened.leased)
-        finally:
-            _say(opened, Kind.ACCEPT, _now_in(opened, held, State.DONE))
+        except TakebackError:
+            with suppress(TakebackError):  # the first error tells more
+                _say(opened, Kind.ACCEPT, _now_in(opened, held, State.DONE))
+            raise
+    _say(opened, Kind.ACCEPT, _now_in(opened, held, State.DONE))
     return tuple(opened.effect(one.id) for one in held)
 
 
@@ -70,7 +73,9 @@ def _telling_of_the_first(
     try:
         yield
     except TakebackError as error:
-        first = _now_in(opened, effects, *states)
+        first: list[Effect] = []
+        with suppress(TakebackError):
+            first = _now_in(opened, effects, *states)
         if not first:
             raise
         names = ", ".join(short(one.id) for one in first)
@@ -125,12 +130,17 @@ def unpin(
 def _pinned(
     opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", kind: Kind, dry_run: bool
 ) -> tuple[Effect, ...]:
-    from takeback.runs.held import refuse_forgotten, refuse_unmade
+    from takeback.runs.held import refuse_unmade
 
     effects = _meant(opened, what, dry_run)
     for effect in effects:
         refuse_unmade(effect, f"{kind.value}ned")
-        refuse_forgotten(effect)
+        if effect.forgotten:
+            raise Refused(
+                f"The way back of effect {short(effect.id)} was forgotten.",
+                hint="It cannot be had back, so there is nothing to pin.",
+                effect=effect.id,
+            )
     return tuple(effects) if dry_run else _say(opened, kind, effects)
 
 

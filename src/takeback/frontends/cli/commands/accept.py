@@ -1,7 +1,7 @@
 """`accept`: say that effects stay, even if their run fails; `apply`, `discard`, `pin` and `unpin` are like it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -129,11 +129,13 @@ def _done(
         with _told_if_interrupted(tb, wanted, asked.options.now):
             return tb.discard(wanted, now=asked.options.now, dry_run=dry_run), []
     except TakebackError as error:
-        after = [tb.effect(one.id) for one in before]
+        after: list[Effect] = []
+        with suppress(TakebackError):
+            after = [tb.effect(one.id) for one in before]
         over = (State.DONE,) if word is APPLY else (State.DROPPED, State.ABORTED)
         done = [
             one
-            for one, was in zip(after, before, strict=True)
+            for one, was in zip(after, before, strict=False)
             if one.state in over and one.state != was.state
         ]
         if not done:
@@ -158,12 +160,10 @@ def _told_if_interrupted(tb: "Takeback", wanted: tuple[str, ...], now: bool) -> 
         yield
     except (KeyboardInterrupt, SystemExit) as signal:
         states = [tb.effect(id).state for id in wanted]
-        signal.add_note(_became(states[0]) if len(states) == 1 else _counts(states, now))
+        became = {State.ABORTED: "it was erased", State.DROPPED: "it was dropped"}
+        one = became.get(states[0], "nothing was dropped")
+        signal.add_note(one if len(states) == 1 else _counts(states, now))
         raise
-
-
-def _became(state: State) -> str:
-    return {State.ABORTED: "it was erased", State.DROPPED: "it was dropped"}.get(state, "nothing was dropped")
 
 
 def _counts(states: Sequence[State], now: bool) -> str:

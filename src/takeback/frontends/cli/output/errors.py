@@ -11,6 +11,7 @@ from takeback.frontends.cli.output.screen import (
     at_store,
     complain,
     error_json,
+    here,
     listed,
     warn,
 )
@@ -75,20 +76,12 @@ def printable(store: str) -> str:
 
 
 def in_our_words(error: Exception) -> TakebackError:
-    if isinstance(error, FileNotFoundError) and not here():
+    if isinstance(error, FileNotFoundError) and not here().directory:
         return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
     return TakebackError(
         f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
         hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
     )
-
-
-def here() -> str:
-    """The current directory; "" when it was removed under our feet."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""
 
 
 def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfinished: bool = False) -> None:
