@@ -277,6 +277,9 @@ class MemoryJournal:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def newest(self) -> int:
+        return len(self._records)
+
     def check(self) -> Iterator[Flaw]:
         previous = GENESIS
         for record in self._records:

@@ -27,6 +27,7 @@ from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
+    ONLY,
     OnConflict,
     Outcome,
     Plan,
@@ -236,7 +237,7 @@ def _carried_out(
     return UndoResult(
         outcome=overall,
         because=_why_untouched(plan.effects, outcomes, errors, wishes) if overall == "refused" else None,
-        effects=_as_they_stand(parts, plan.effects),
+        effects=_taken(plan.effects, made) or _as_they_stand(parts, plan.effects),
         targets=tuple(outcomes),
         undo=tuple(made),
         postponed=postponed,
@@ -326,6 +327,15 @@ def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
     if len(good) == len(outcomes):
         return "done"
     return "partial" if good else "refused"
+
+
+def _taken(effects: Sequence[Effect], made: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Where each was taken back whole, what the journal says of them now is known; else nothing."""
+    by = {undo.undoes: undo.id for undo in made if undo.change.args.keys().isdisjoint(("partial", ONLY))}
+    if any(one.id not in by or one.narrowed or one.state is not State.DONE for one in effects):
+        return ()
+    ordered = sorted(effects, key=lambda one: -one.seq)
+    return tuple(one._replace(state=State.UNDONE, undone_by=by[one.id], of=None) for one in ordered)
 
 
 def _as_they_stand(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:

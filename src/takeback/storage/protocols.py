@@ -90,6 +90,10 @@ class Journal(Projects, Protocol):
         """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
+    def newest(self) -> int:
+        """The number of the newest record; 0 if there is none."""
+        ...
+
     def check(self) -> Iterator[Flaw]:
         """Everything that is wrong with it, one sentence each; nothing if it is sound."""
         ...

@@ -286,6 +286,9 @@ class SqlJournal:
         self._list()
         return {str(name): int(n) for name, n in self._tables.read(_TALLY)}
 
+    def newest(self) -> int:
+        return int(self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0])
+
     def _list(self) -> None:
         """Called before the tables of effects are read: a journal that postpones listing must list now."""
 

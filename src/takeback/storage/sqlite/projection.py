@@ -76,6 +76,7 @@ class Unlisted:
     """Facts that this process knows better than the tables; valid as long as no other process appends or lists."""
 
     def __init__(self) -> None:
+        self._undo = ""  # the newest one that was begun here: what its end does is not plain
         self.forget()
 
     def forget(self) -> None:
@@ -96,7 +97,8 @@ class Unlisted:
         return key in self._keys
 
     def may_be_plain(self, lease: Lease | None, draft: Draft) -> bool:
-        plain = lease is not None and draft.kind in _PLAIN and not draft.body.get("undoes")
+        takes_back = "undoes" in draft.body or (draft.effect == self._undo and draft.effect)
+        plain = lease is not None and draft.kind in _PLAIN and not takes_back
         return plain and 0 <= self._seq < self._listed + MOST
 
     def append(self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
@@ -109,6 +111,8 @@ class Unlisted:
         record = append_one(connection, lease, draft, at)
         self.forget()
         self._seq, self._hash, self._listed = record.seq, record.hash, record.seq
+        if draft.body.get("undoes"):
+            self._undo = draft.effect
         _set_listed(connection, record.seq)
         return record
 
