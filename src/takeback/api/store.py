@@ -21,7 +21,7 @@ from takeback.runs.selection import effect_named, run_of
 from takeback.storage.owners import alive, myself
 from takeback.storage.projects import Belonging
 from takeback.storage.protocols import Blobs
-from takeback.storage.sqlite.store import Store
+from takeback.storage.sqlite.store import DiskStore, Store
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -235,4 +235,5 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         store_names,
         progress,
         opened.say,
+        store.together if isinstance(store, DiskStore) else None,
     )

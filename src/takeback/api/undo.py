@@ -87,7 +87,8 @@ def _undo_paths(
 ) -> "UndoResult":
     chosen = _chosen(opened, what, paths, more)
     result = _undo(opened, chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
-    _woken(opened, result)
+    if result.settled:
+        wake_settled(opened)
     return result._replace(along=chosen.along)
 
 
@@ -117,7 +118,8 @@ def _undo_named(
     result = UndoResult("done", (), ())
     if done:
         result = _undo(opened, done, dry_run, cascade, with_needs, on_conflict, agent)
-        _woken(opened, result)
+        if result.settled:
+            wake_settled(opened)
     if held:
         from takeback.runs.held import discard_all
 
@@ -140,11 +142,6 @@ def _with_ids(opened: OpenStore, what: Any) -> Any:
     if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
         return [_with_ids(opened, one) for one in cast("Sequence[object]", what)]
     return id_of(opened.store.journal, what, scope=opened.scope_for(what)) if isinstance(what, str) else what
-
-
-def _woken(opened: OpenStore, result: "UndoResult") -> None:
-    if result.settled:
-        wake_settled(opened)
 
 
 def _placed(opened: OpenStore, what: Any, project: "Path") -> Any:

@@ -124,8 +124,9 @@ def let_go(core: RunCore) -> None:
         core.trees.clear()
         core.close_databases()
         core.heartbeat.stop()
-        with suppress(ResourceUnreachable):  # then it expires, or ends with this process
-            core.parts.leases.release(core.lease)
+        if not core.freed:
+            with suppress(ResourceUnreachable):  # then it expires, or ends with this process
+                core.parts.leases.release(core.lease)
         core.released = True
 
 
@@ -217,12 +218,24 @@ def _end(core: RunCore, state: RunState, told: dict[str, str] | None = None) -> 
                 )
             end = closing(core.parts, core.id, {"outcome": state.value, **(told or {})}, not_settled)
             try:
-                core.parts.journal.append(core.lease, end)
+                _record(core, end)
             except StoreFull:
-                core.parts.journal.append(core.lease, end)  # on a full disk there is room for this
+                _record(core, end)  # on a full disk there is room for this
         finally:
             # A run that could not be ended is not held either: recovery settles it.
             let_go(core)
+
+
+def _record(core: RunCore, end: list[Draft]) -> None:
+    """Its end; the lease is released with that, if nothing else has to be let go of first."""
+    if core.parts.at_once is None or core.rooms or core.trees or core.databases:
+        core.parts.journal.append(core.lease, end)
+        return
+    core.heartbeat.stop()
+    with core.parts.at_once():
+        core.parts.journal.append(core.lease, end)
+        core.parts.leases.release(core.lease)
+    core.freed = True
 
 
 # What is told of a run that failed and was taken back: a note on its error.

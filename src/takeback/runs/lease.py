@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from _signal import getsignal  # as it is: `signal` wraps each answer, which takes 20 times as long
 from _thread import RLock, get_ident
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -260,7 +261,7 @@ class Interruptions:
         if self._users > 1 or not _is_main():
             return
         for number in _WATCHED:
-            current = signal.getsignal(number)
+            current = getsignal(number)
             if current in (signal.SIG_DFL, signal.default_int_handler):
                 self._before[number] = signal.signal(number, self._note)
 
@@ -332,7 +333,7 @@ def held_back() -> Generator[None, None, None]:
 def shared() -> Interruptions:
     """The one that is already watching in this process, or a new one: runs may be nested."""
     for number in _WATCHED:
-        handler: Callable[..., Any] | int | None = signal.getsignal(number)
+        handler: Callable[..., Any] | int | None = getsignal(number)
         owner = getattr(handler, "__self__", None)
         if isinstance(owner, Interruptions):
             return owner

@@ -141,13 +141,20 @@ def list_effects(connection: sqlite3.Connection, record: Record, stand: Stand) -
                 known[id] = to_life(row)
         return known.get(id)
 
+    counts: dict[str, int] = {}
     for life in consequences(record, find):
         if life.seq == record.seq:
             _insert(connection, record, life, stand)
         else:
-            _update(connection, known[life.id], life)
+            _update(connection, life)
+            for one, by in ((known[life.id], -1), (life, 1)):
+                for name in _counted(one):
+                    counts[name] = counts.get(name, 0) + by
         if record.kind in BIRTHS:
             _index(connection, record, life.seq)
+    for name, by in counts.items():
+        if by:  # an undo is done and what it took back no longer: then as many are done as before
+            count(connection, name, by)
 
 
 def _has_in_flight(connection: sqlite3.Connection, run: str) -> bool:
@@ -179,7 +186,7 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
         ) from error
 
 
-def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
+def _update(connection: sqlite3.Connection, life: Life) -> None:
     connection.execute(
         "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, accepted_by = ?,"
         " forgotten = ?, pinned = ? WHERE seq = ?",
@@ -188,17 +195,15 @@ def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
     if life.state in KEYLESS:
         # Its key is free again; only here, so that no other update has to touch the index of keys.
         connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
-    if old.state is not life.state:
-        if old.state not in OPEN_STATES:
-            count(connection, old.state.value, -1)
-        if life.state not in OPEN_STATES:
-            count(connection, life.state.value, 1)
-    if not old.accepted_by and life.accepted_by:
-        count(connection, "accepted", 1)
-    if not old.forgotten and life.forgotten:
-        count(connection, "forgotten", 1)
-    if old.pinned != life.pinned:
-        count(connection, "pinned", 1 if life.pinned else -1)
+
+
+def _counted(life: Life) -> list[str]:
+    """The names in `tally` that it counts for."""
+    flags = (("accepted", life.accepted_by), ("forgotten", life.forgotten), ("pinned", life.pinned))
+    return [
+        *([] if life.state in OPEN_STATES else [life.state.value]),
+        *(name for name, is_so in flags if is_so),
+    ]
 
 
 def count(connection: sqlite3.Connection, name: str, by: int) -> None:

@@ -107,7 +107,7 @@ class SqliteDatabase:
             raise self._unwritable(
                 "it is open for reading only"
             )  # a copy in memory would take it, and lose it
-        if durable:
+        if durable and self._file:
             self._leave_copy()
         if self._older and not self._file:
             self._older.upgrade(self._connection)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from takeback.errors import RecordInvalid, StoreFull, TakebackError
@@ -63,18 +64,16 @@ def select_effects(
         values.append(beyond)
     order = "e.seq DESC" if query.newest else "e.seq"
     limit = f" LIMIT {query.limit}" if query.limit else ""
-    return f"SELECT{_COLUMNS}{_where(where)} ORDER BY {order}{limit}", values
+    narrowed = "WHERE " + " AND ".join(where) if where else ""
+    return f"SELECT{_COLUMNS}{narrowed} ORDER BY {order}{limit}", values
 
 
 def count_effects(query: Query, in_flight: str = IN_FLIGHT_EFFECTS) -> tuple[str, list[Any]]:
     where, values = _narrowed(query, in_flight)
     limit = f" LIMIT {query.limit}" if query.limit else ""
-    found = f"SELECT 1 FROM effects e LEFT JOIN runs r ON r.number = e.run {_where(where)}{limit}"
+    narrowed = "WHERE " + " AND ".join(where) if where else ""
+    found = f"SELECT 1 FROM effects e LEFT JOIN runs r ON r.number = e.run {narrowed}{limit}"
     return f"SELECT count(*) FROM ({found}) AS found", values
-
-
-def _where(conditions: list[str]) -> str:
-    return "WHERE " + " AND ".join(conditions) if conditions else ""
 
 
 def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
@@ -136,6 +135,7 @@ def _belonging(scope: Scope, query: Query) -> tuple[str, list[Any]]:
     return f"e.seq IN ({sql} AND told > ?)", [*values, query.told_after]
 
 
+@lru_cache  # a handful of them, asked for all the time
 def _in_states(states: tuple[State, ...], in_flight: str) -> str:
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
     if states == (

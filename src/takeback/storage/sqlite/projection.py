@@ -104,8 +104,7 @@ class Unlisted:
     def append(self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
         if self._seq - self._listed >= MOST:
             self.list_all(connection)
-        record = self.append_plain(connection, lease, draft, at)
-        if record:
+        if self.may_be_plain(lease, draft) and (record := self.append_plain(connection, lease, draft, at)):
             return record
         self.list_all(connection)
         record = append_one(connection, lease, draft, at)
@@ -119,9 +118,9 @@ class Unlisted:
     def append_plain(
         self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int
     ) -> Record | None:
-        """By one statement that writes. None: there is more to it, and nothing was appended."""
+        """What may be plain, by one statement that writes. None: there is more to it, and nothing was appended."""
         kind, run, effect, body = draft
-        if not lease or not self.may_be_plain(lease, draft):
+        if not lease or self._seq < 0:
             return None
         life, place = self._life(connection, draft), self._place(connection, draft)
         if (kind is Kind.INTENT and place is None) or (kind is Kind.DONE and life is None):
