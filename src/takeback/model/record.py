@@ -137,4 +137,5 @@ def _refuse_fractions(values: Iterable[Any]) -> None:
 def chained(previous: bytes, seq: int, at: int, kind: str, run: str, effect: str, body: bytes) -> bytes:
     """The hash of a record; it covers everything in it and, through `previous`, every record before it."""
     head = f"{seq} {at} {kind} {run} {effect}\n".encode()
-    return sha256_of(previous + head + body)
+    data = previous + head + body
+    return _sha256(data).digest() if len(data) < _MUCH else sha256_of(data)

@@ -88,7 +88,7 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Verdict:
 
 def drops_in(parts: Parts) -> tuple[Effect, ...]:
     """Dropped effects that can still be applied; the oldest drop first."""
-    if not parts.journal.tally().get(State.DROPPED.value):
+    if not parts.journal.any_dropped():
         return ()
     found = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
     return tuple(sorted(found, key=lambda one: (one.dropped.until if one.dropped else 0, one.seq)))

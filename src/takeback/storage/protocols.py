@@ -90,6 +90,10 @@ class Journal(Projects, Protocol):
         """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
+    def any_dropped(self) -> bool:
+        """Whether a dropped effect can still be applied."""
+        ...
+
     def newest(self) -> int:
         """The number of the newest record; 0 if there is none."""
         ...

@@ -92,10 +92,9 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
 def row_of(newest: int, previous: bytes, draft: Draft, at: int) -> Row:
     """Of the record that comes after the newest one."""
     kind, run, effect, content = draft
-    seq = newest + 1
-    body = canonical(content)
-    hash = chained(previous, seq, at, kind.value, run, effect, body)
-    return seq, kind.value, run, effect, at, shortened(body), hash
+    seq, word, body = newest + 1, str(kind), canonical(content)
+    hash = chained(previous, seq, at, word, run, effect, body)
+    return seq, word, run, effect, at, shortened(body), hash
 
 
 def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:

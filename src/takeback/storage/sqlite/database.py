@@ -128,7 +128,7 @@ class SqliteDatabase:
             self._connection.execute("COMMIT")
         self._depth = 0
         if not durable:
-            self._left(durable)
+            self._connection.execute("PRAGMA synchronous=FULL")
 
     def roll_back(self, durable: bool) -> None:
         try:

@@ -122,7 +122,8 @@ class Unlisted:
         kind, run, effect, body = draft
         if not lease or self._seq < 0:
             return None
-        life, place = self._life(connection, draft), self._place(connection, draft)
+        life = self._life(connection, effect) if kind is Kind.DONE else None
+        place = self._place(connection, draft) if kind is Kind.INTENT else None
         if (kind is Kind.INTENT and place is None) or (kind is Kind.DONE and life is None):
             return None
         row = row_of(self._seq, self._hash, draft, at)
@@ -165,14 +166,14 @@ class Unlisted:
         self._entries[life.id] = self._flying[life.id] = EffectRow(
             life, key, place.number, nth, touched(body), needs, belonging(body)
         )
-        self._runs[record.run] = place._replace(effects=nth)
+        self._runs[record.run] = RunPlace(place.state, place.number, nth)
         if key:
             self._keys.add(key)
 
     def _place(self, connection: sqlite3.Connection, draft: Draft) -> RunPlace | None:
         """Where the next effect of the run goes; None if this one is not a plain next one."""
-        kind, run, effect, body = draft
-        if kind is not Kind.INTENT or effect in self._entries or body["key"] in self._keys:
+        _, run, effect, body = draft
+        if effect in self._entries or body["key"] in self._keys:
             return None
         if run not in self._runs:
             sql = f"SELECT state, number, {EFFECTS_OF_RUN} FROM runs WHERE id = ?"
@@ -183,14 +184,12 @@ class Unlisted:
         place = self._runs[run]
         return place if place.state is RunState.OPEN else None
 
-    def _life(self, connection: sqlite3.Connection, draft: Draft) -> Life | None:
+    def _life(self, connection: sqlite3.Connection, effect: str) -> Life | None:
         """Of an effect that can be done now and that takes nothing back."""
-        if draft.kind is not Kind.DONE:
-            return None
-        if entry := self._entries.get(draft.effect):
+        if entry := self._entries.get(effect):
             life = entry.life
         else:
-            row = connection.execute(FIND_LIFE, (draft.effect,)).fetchone()
+            row = connection.execute(FIND_LIFE, (effect,)).fetchone()
             life = to_life(row) if row else None
         return life if life and life.state is State.INTENDED and not life.undoes else None
 
