@@ -20,7 +20,7 @@ from takeback.model.run import Checkpoint, OnDeath, RunInfo
 from takeback.runs.scope import as_those_of, scope_of, scope_of_run
 from takeback.runs.selection import effects_of, id_of, last_undone, made, standing_again, stuck_in, undos_of
 from takeback.storage.owners import myself
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
     from takeback.engine.plan import Wishes
@@ -287,6 +287,7 @@ def _run_of_undo(
     """A run of its own, that a crash finishes."""
     from takeback.engine.stuck import Taker
     from takeback.engine.undo import Undoer
+    from takeback.runs.end import ClosingJournal
     from takeback.runs.lease import held_back
     from takeback.runs.run import Run
 
@@ -304,7 +305,9 @@ def _run_of_undo(
             wishes.only,
         )
         with Run(core):
-            yield Undoer(core.lease, agent, Taker(myself(), now(), opened.lease_lasts))
+            closes = not others and core.parts.at_once is not None
+            journal = cast(Journal, ClosingJournal(core)) if closes else core.parts.journal
+            yield Undoer(core.lease, agent, Taker(myself(), now(), opened.lease_lasts), journal)
 
 
 def go_on_undoing(opened: OpenStore, run: str) -> None:

@@ -44,7 +44,7 @@ from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Journal, Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
 BRINGING_BACK = "bringing_back"
@@ -58,6 +58,7 @@ class Undoer(NamedTuple):
     lease: Lease
     agent: str
     taker: Taker
+    journal: Journal | None = None  # for what it takes back, unless something is settled first
 
 
 def undo(
@@ -84,7 +85,8 @@ def undo(
         begin(plan) as undoer,
         settled_first(parts, plan, stuck, undoer.lease, undoer.taker) as (left, taken),
     ):
-        result = carry_out(parts, undoer.lease, left, wishes, undoer.agent, taken)
+        journal = parts.journal if stuck or undoer.journal is None else undoer.journal
+        result = carry_out(parts._replace(journal=journal), undoer.lease, left, wishes, undoer.agent, taken)
     return _refuse_untouched(told(parts, plan, stuck, result) if stuck else result, to_a_point)
 
 
