@@ -280,8 +280,9 @@ class MemoryJournal:
     def any_dropped(self) -> bool:
         return any(life.state is State.DROPPED for life in self._lives.values())
 
-    def newest(self) -> int:
-        return len(self._records)
+    def any_since(self, effect: Effect) -> bool:
+        later = self._records[effect.seq :]
+        return any(one.kind in BIRTHS and one.effect != effect.id for one in later)
 
     def check(self) -> Iterator[Flaw]:
         previous = GENESIS

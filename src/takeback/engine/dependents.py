@@ -59,7 +59,7 @@ def neighbours(parts: Parts, effect: Effect) -> Iterable[Effect]:
 
 
 def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | None) -> Iterable[Effect]:
-    if len(effect.targets) > 1 and parts.journal.newest() <= effect.order + 1:
+    if len(effect.targets) > 1 and parts.journal.tally()["records"] <= effect.order + 1:
         return  # nothing was recorded since, but that it was done
     later = Query(states=(State.DONE,), told_after=effect.order, made=True)
     reach = _Reach(effect)

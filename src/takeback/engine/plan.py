@@ -80,10 +80,10 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
 
 
 def _nothing_since(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> bool:
-    """Whether all that the journal has since the one effect began is how it ended. Then no undo of it is there, and
-    nothing that stands on it."""
+    """Whether no other effect has begun since the only one did. Then no undo of it is there, and nothing that stands
+    on it."""
     alone = len(wanted) == 1 and not (wishes.cascade or wishes.with_needs or wishes.only)
-    return alone and parts.journal.newest() <= wanted[0].seq + 1
+    return alone and not parts.journal.any_since(wanted[0])
 
 
 def _leave_out_undone(

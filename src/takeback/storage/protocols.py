@@ -94,8 +94,8 @@ class Journal(Projects, Protocol):
         """Whether a dropped effect can still be applied."""
         ...
 
-    def newest(self) -> int:
-        """The number of the newest record; 0 if there is none."""
+    def any_since(self, effect: Effect) -> bool:
+        """Whether another effect was proposed or announced since this one was."""
         ...
 
     def check(self) -> Iterator[Flaw]:

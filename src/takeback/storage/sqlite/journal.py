@@ -289,8 +289,11 @@ class SqlJournal:
     def any_dropped(self) -> bool:
         return "dropped" in self.tally()
 
-    def newest(self) -> int:
-        return int(self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0])
+    def any_since(self, effect: Effect) -> bool:
+        births = "seq > ? AND kind IN ('intent', 'propose') AND effect <> ?"
+        return bool(
+            self._tables.read(f"SELECT 1 FROM records WHERE {births} LIMIT 1", (effect.seq, effect.id))
+        )
 
     def _list(self) -> None:
         """Called before the tables of effects are read: a journal that postpones listing must list now."""
