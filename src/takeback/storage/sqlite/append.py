@@ -43,16 +43,17 @@ RUN = "id, name, agent, state, on_death, opened_at, closed_at, key, workflow, du
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
+LISTED = "SELECT n FROM tally WHERE name = 'listed'"
 # All that decides whether the next record may be appended, and what it does, in one look.
 _STAND = f"""
-  SELECT head.seq, head.hash, leases.generation, {_LIFE}
+  SELECT head.seq, head.hash, ({LISTED}), leases.generation, {_LIFE}
   FROM (SELECT max(seq) AS seq, hash FROM records) AS head
   LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
   LEFT JOIN effects AS own ON own.id = ?2
 """
 # The same for one that begins an effect, which has to fit into its run and beside what others are at.
 _STAND_AT_BIRTH = f"""
-  SELECT head.seq, head.hash, leases.generation, {_LIFE}, runs.state, runs.number, {EFFECTS_OF_RUN},
+  SELECT head.seq, head.hash, ({LISTED}), leases.generation, {_LIFE}, runs.state, runs.number, {EFFECTS_OF_RUN},
     (SELECT count(*) FROM effects WHERE {IN_FLIGHT} AND id <> ?2)
   FROM (SELECT max(seq) AS seq, hash FROM records) AS head
   LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
@@ -69,6 +70,7 @@ class Stand(NamedTuple):
 
     seq: int  # of the newest record
     hash: bytes
+    listed: int  # the newest record that the tables tell of
     generation: int | None  # of the lease of the record's run, if someone holds it
     life: Life | None  # of the record's effect
     # Asked for only if the record begins an effect.
@@ -78,8 +80,9 @@ class Stand(NamedTuple):
     others_in_flight: int = 0
 
 
-def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
-    stand = stand_of(connection, draft.kind, draft.run, draft.effect)
+def append_one(
+    connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int, stand: Stand
+) -> Record:
     if lease and stand.generation != lease.generation:
         raise taken_over(lease.run)
     row = row_of(stand.seq, stand.hash, draft, at)
@@ -100,12 +103,12 @@ def row_of(newest: int, previous: bytes, draft: Draft, at: int) -> Row:
 def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
     born = kind in BIRTHS
     row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
-    seq, hash, generation = row[:3]
-    life = to_life((effect, run, *row[3:13])) if row[3] is not None else None
-    stand = Stand(seq or 0, hash or GENESIS, generation, life)
+    seq, hash, listed, generation = row[:4]
+    life = to_life((effect, run, *row[4:14])) if row[4] is not None else None
+    stand = Stand(seq or 0, hash or GENESIS, listed, generation, life)
     if not born:
         return stand
-    state, number, effects, others = row[13:]
+    state, number, effects, others = row[14:]
     return stand._replace(
         run=RunState(state) if state else None,
         run_number=number,

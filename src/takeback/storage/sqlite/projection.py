@@ -21,6 +21,7 @@ from takeback.storage.sqlite.append import (
     FIND_LIFE,
     IN_FLIGHT,
     INSERT_EFFECT,
+    LISTED,
     RECORD,
     append_one,
     belonging,
@@ -37,7 +38,6 @@ from takeback.storage.sqlite.database import Row, damaged_too
 
 MOST = 256  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
-LISTED = "SELECT n FROM tally WHERE name = 'listed'"
 HEAD = f"SELECT (SELECT coalesce(max(seq), 0) FROM records), ({LISTED})"
 # Nothing is inserted if anyone else has appended (the number is taken) or listed, or has the lease.
 _INSERT = (
@@ -106,8 +106,11 @@ class Unlisted:
             self.list_all(connection)
         if self.may_be_plain(lease, draft) and (record := self.append_plain(connection, lease, draft, at)):
             return record
-        self.list_all(connection)
-        record = append_one(connection, lease, draft, at)
+        stand = stand_of(connection, draft.kind, draft.run, draft.effect)
+        if stand.listed != stand.seq:
+            self.list_all(connection)
+            stand = stand_of(connection, draft.kind, draft.run, draft.effect)
+        record = append_one(connection, lease, draft, at, stand)
         self.forget()
         self._seq, self._hash, self._listed = record.seq, record.hash, record.seq
         if draft.body.get("undoes"):
