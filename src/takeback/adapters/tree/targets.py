@@ -150,6 +150,12 @@ class Unit(NamedTuple):
     def parent(self) -> str:
         return self.resource.rpartition("/")[0]
 
+    @property
+    def sides(self) -> tuple[tuple[FileState, dict[str, FileState]], ...]:
+        """Before and after, as far as something is there, each with what is in it."""
+        both = ((self.start, self.leaving), (self.goal, self.coming))
+        return tuple(side for side in both if side[0]["type"] != "absent")
+
 
 def units_of(targets: Sequence[Target], forward: bool = True) -> list[Unit]:
     """Outermost first, by name; forward from before to after, or back."""
