@@ -164,9 +164,8 @@ class Inotify:
                 continue
             if name and mask & _IS_DIRECTORY:
                 if not mask & _NAMES and (inner := os.path.join(path, name)) in self._numbers:
-                    told.setdefault(quote(inner), set()).add(
-                        b""
-                    )  # its own mode or times; what is in it reports itself
+                    # Its own mode or times; what is in it reports itself.
+                    told.setdefault(quote(inner), set()).add(b"")
                     continue
                 self._follow(os.path.join(path, name), mask)
             told.setdefault(quote(path), set()).add(name)

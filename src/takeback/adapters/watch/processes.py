@@ -41,9 +41,8 @@ class Lineage:
             self._socket.bind((0, _PROCESSES[0]))
             self._socket.setblocking(False)
             # Newer kernels tell of forks alone if asked so, older ones do not answer such a question.
-            if not self._asked(struct.pack("=II", _LISTEN, _FORK)) and not self._asked(
-                struct.pack("=I", _LISTEN)
-            ):
+            questions = (struct.pack("=II", _LISTEN, _FORK), struct.pack("=I", _LISTEN))
+            if not any(self._asked(question) for question in questions):
                 raise OSError("nobody answers")
         except OSError:
             self._socket.close()
