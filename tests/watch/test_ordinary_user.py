@@ -132,7 +132,7 @@ def test_a_file_of_ones_own_that_cannot_be_read_is_named_and_refused_before_anyt
 
     said, hint, effects = desk.as_user(work)
 
-    assert "dir/locked: it is not readable" in said and "Make it readable" in hint and "force" in hint
+    assert "dir/locked: it is not readable" in said and "Make it readable" in hint and "--any-root" in hint
     assert effects == []
 
 
