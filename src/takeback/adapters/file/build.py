@@ -12,12 +12,8 @@ from takeback.adapters.file.directory import (
     DIGEST,
     EXTRA,
     FIRST,
-    GID,
-    MODE,
-    MTIME,
     PATH,
     TYPE,
-    UID,
     WHAT,
     Row,
     extra,
@@ -200,11 +196,14 @@ class _Restoring:
     def make(self, row: Row) -> None:
         name, kind = self._at(row[PATH]), row[TYPE]
         if kind == "file":
-            held, state = extra(row).get("held", ""), file_state(row)
+            held = row[EXTRA].get("held", "") if len(row) > EXTRA else ""
             if self.surviving and row[PATH] in self.surviving:
                 self._link(name, self.surviving[row[PATH]])
-            elif not (held and link_held(self.tools, held, Place(self.fd, name, ""), state)):
-                self.files.write(self.fd, name, state | extra(row) | self.owner)
+            elif not (held and link_held(self.tools, held, Place(self.fd, name, ""), file_state(row))):
+                state = file_state(row)
+                if len(row) > EXTRA or self.owner:
+                    state |= extra(row) | self.owner
+                self.files.write(self.fd, name, state)
         elif kind == "dir":
             os.mkdir(name, 0o700, dir_fd=self.fd)
         elif kind == "link":
@@ -245,13 +244,8 @@ class FreshFiles:
 
 
 def node_state(row: Row) -> FileState:
-    state: FileState = {
-        "type": row[TYPE],
-        "mode": row[MODE],
-        "uid": row[UID],
-        "gid": row[GID],
-        "mtime": row[MTIME],
-    }
+    kind, _, mode, uid, gid, mtime = row[:WHAT]
+    state: FileState = {"type": kind, "mode": mode, "uid": uid, "gid": gid, "mtime": mtime}
     if row[TYPE] == "symlink":
         state["target"] = row[WHAT]
     elif row[TYPE] in ("char", "block"):

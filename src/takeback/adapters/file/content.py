@@ -135,8 +135,8 @@ def _read_once(
     last = os.fstat(fd)
     if (last.st_size, last.st_mtime_ns, last.st_ctime_ns) != (size, first.st_mtime_ns, first.st_ctime_ns):
         return None
-    state: FileState = {"type": "file", "size": size, "digest": digest}
-    state |= inode_state(last) | {"nlink": last.st_nlink}
+    state: FileState = {"type": "file", "size": size, "digest": digest, **inode_state(last)}
+    state["nlink"] = last.st_nlink
     if time.time_ns() - last.st_ctime_ns > _YOUNG:
         state["ctime"] = last.st_ctime_ns
     if not owners:

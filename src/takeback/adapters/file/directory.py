@@ -22,10 +22,8 @@ from takeback.storage.protocols import Blobs
 # What is inside a directory, one JSON line an entry, so that ten thousand files make one small journal record.
 #
 # A row is `[type, path, mode, uid, gid, mtime, size|rdev|target, digest, extra]`, or `["link", path,
-# first]` for
-# a further name of a file listed before. Directories come before what is in them, and the entries of one
-# directory
-# stand together.
+# first]` for a further name of a file listed before. Directories come before what is in them, and the
+# entries of one directory stand together.
 
 
 Row = list[Any]

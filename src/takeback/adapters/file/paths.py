@@ -292,8 +292,8 @@ def _inode(fd: int) -> tuple[int, int]:
 # whose it is.
 #
 # `…~` is being built and is ours alone. The plain name is a finished thing about to be swapped in, or what
-# it was
-# swapped against and has not been looked at yet. `…!` was looked at, is in the store, and is being removed.
+# it was swapped against and has not been looked at yet. `…!` was looked at, is in the store, and is being
+# removed.
 
 
 PREFIX = ".takeback-"

@@ -38,14 +38,9 @@ class WantedFile(NamedTuple):
 
 
 def wanted_files(change: Change) -> list[WantedFile]:
-    if change.kind == "write":
-        return [_wanted(change.resource, change.args)]
-    listed: list[dict[str, Any]] = change.args["files"]
-    return [_wanted(each["resource"], each) for each in listed]
-
-
-def _wanted(resource: str, args: dict[str, Any]) -> WantedFile:
-    return WantedFile(resource, args["content"], args.get("mode"), args.get("size"))
+    one = change.args | {"resource": change.resource}
+    listed: list[dict[str, Any]] = [one] if change.kind == "write" else change.args["files"]
+    return [WantedFile(one["resource"], one["content"], one.get("mode"), one.get("size")) for one in listed]
 
 
 def make_ready(
@@ -116,8 +111,8 @@ def _inherit(fd: int, place: Place, wanted: WantedFile, inexact: bool) -> FileSt
         demand_readable(place.resource, mode)
     if dressed:
         new, xattrs = os.fstat(fd), read_xattrs(fd)
-    state: FileState = {"type": "file", "size": new.st_size, "digest": wanted.digest}
-    state |= inode_state(new) | {"nlink": 1}
+    state: FileState = {"type": "file", "size": new.st_size, "digest": wanted.digest, **inode_state(new)}
+    state["nlink"] = 1
     if xattrs:
         state["xattrs"] = xattrs
     return state | ({"owner_lost": True} if owner_lost else {})

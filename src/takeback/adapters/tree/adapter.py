@@ -92,9 +92,8 @@ class TreeAdapter:
     def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
         of = demand_remedy(of)
         name, lately = self._seen
-        undoing = self._undoing(change, of, keep=False, lately=lately if name == of.id else None)
-        steps = self._in_git(undoing.plan(), change, of, keep=False)
-        self._seen = (of.id, undoing.seen)
+        steps, seen = self._planned(change, of, keep=False, lately=lately if name == of.id else {})
+        self._seen = (of.id, seen)
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         why = "what is there now is kept, so that redo can bring it back"
@@ -105,16 +104,15 @@ class TreeAdapter:
             outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
         )
 
-    def _undoing(
-        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, SeenPath] | None = None
-    ) -> TreeUndo:
-        return TreeUndo(of, leeway_of(change), self._tools, keep, lately)
-
-    def _in_git(self, steps: list[PathStep], change: Change, of: Effect, keep: bool) -> list[PathStep]:
-        """With what lies inside git directories compared by what it means to git."""
+    def _planned(
+        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, SeenPath]
+    ) -> tuple[list[PathStep], Mapping[str, SeenPath]]:
+        """What lies inside git directories is compared by what it means to git."""
         from takeback.adapters.tree.git.undo import git_aware
 
-        return git_aware(steps, of, leeway_of(change).on_conflict, self._tools, keep)
+        leeway = leeway_of(change)
+        undoing = TreeUndo(of, leeway, self._tools, keep, lately)
+        return git_aware(undoing.plan(), of, leeway.on_conflict, self._tools, keep), undoing.seen
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
@@ -139,8 +137,7 @@ class TreeAdapter:
         else:
             of = demand_remedy(effect.of)
             self._seen = ("", {})
-            planned = self._undoing(effect.change, of, keep=True).plan()
-            steps = self._in_git(planned, effect.change, of, keep=True)
+            steps, _ = self._planned(effect.change, of, keep=True, lately={})
             remedy = capture_undo(effect, of, steps, self.name, self._tools)
         self._untried.add(effect.id)
         return remedy

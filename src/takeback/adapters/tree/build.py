@@ -59,8 +59,7 @@ def _opened(place: Place) -> int:
 
 
 # Files that a command left in a layer which is thrown away afterwards: they become part of the world as
-# they are, by a
-# further name, instead of being written once more. Their content is in the store all the same.
+# they are, by a further name, instead of being written once more. Their content is in the store all the same.
 
 
 # Across a mount, one name too many, not allowed, gone: then it is made from the store.

@@ -163,7 +163,12 @@ def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, t
     with Places(targets) as places:
         named = [_named(one, known.get(one.resource), places) for one in targets]
         targets = led(held(effect.id, named, tools, places, []))
-        times = _times_back(_own_grounds(of, effect), places)
+        around = grounds_of(of)
+        if effect.change.args.get("partial"):
+            # Only the directories that these paths are in: names of others still stand elsewhere.
+            parents = {target.resource.rpartition("/")[0] for target in of.targets}
+            around = [ground for ground in around if ground.resource in parents]
+        times = _times_back(around, places)
         grounds = _grounds(targets, times, places, look=True)
     residue = inherited_residue(of)
     payload = {"undo": of.id, GROUNDS: to_json(grounds)}
@@ -181,15 +186,6 @@ def _named(target: Target, of: Target | None, places: Places) -> Target:
     if "held" in of.after:
         return target._replace(before=target.before | {"held": of.after["held"]})
     return target
-
-
-def _own_grounds(of: Effect, undo: Effect) -> list[ParentDirectory]:
-    """Of an undo of some paths only the directories that they are in: names of others still stand elsewhere."""
-    grounds = grounds_of(of)
-    if not undo.change.args.get("partial"):
-        return grounds
-    parents = {target.resource.rpartition("/")[0] for target in of.targets}
-    return [ground for ground in grounds if ground.resource in parents]
 
 
 def _times_back(grounds: list[ParentDirectory], places: Places) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,7 @@ from takeback.adapters.file.build import chmod_inode
 from takeback.adapters.file.paths import Handles, Place, open_below
 from takeback.adapters.file.states import FileState
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import LOOK, OPEN, is_closed, open_mode
+from takeback.adapters.tree.states import LOOK, OPEN, is_closed
 from takeback.adapters.tree.targets import Unit
 from takeback.model.resource import unquote
 
@@ -25,8 +25,8 @@ def open_inside(place: Place, state: FileState, inside: dict[str, FileState], to
     if os.geteuid() == 0:
         return
     if is_closed(state, to=to):
-        chmod_inode(place.fd, place.name, open_mode(state["mode"]))
-    closed = {path: open_mode(entry["mode"]) for path, entry in inside.items() if is_closed(entry, to=to)}
+        chmod_inode(place.fd, place.name, state["mode"] | OPEN)
+    closed = {path: entry["mode"] | OPEN for path, entry in inside.items() if is_closed(entry, to=to)}
     _chmod_inside(place, closed)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from takeback.adapters.file.build import chmod_inode
 from takeback.adapters.file.kernel import AT_ROOT
 from takeback.adapters.file.paths import KeptOpen, Place, open_below
-from takeback.adapters.tree.states import LOOK, closed_mode, is_closed, open_mode
+from takeback.adapters.tree.states import LOOK, OPEN, closed_mode, is_closed
 from takeback.errors import Misuse
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors, path_of, unquote
@@ -116,7 +116,7 @@ class Places(KeptOpen):
             status = place.stat()
             mode = closed_mode(status, LOOK) if status else -1
             if mode >= 0:
-                chmod_inode(place.fd, place.name, open_mode(mode))
+                chmod_inode(place.fd, place.name, mode | OPEN)
                 self.forget(each)
                 self._unlocked.append((open_below(place.fd, place.name, _READ, cross_mounts=False), mode))
         return len(self._unlocked) > before

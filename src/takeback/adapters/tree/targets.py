@@ -20,8 +20,7 @@ from takeback.model.resource import display, file_resource
 from takeback.storage.protocols import Blobs
 
 # Which paths of an effect are only taken back together: names of one file, both ends of a move, a database
-# with its
-# side files, a ref of git with its reflog.
+# with its side files, a ref of git with its reflog.
 
 
 _BESIDE = ("-wal", "-shm", "-journal")

@@ -63,7 +63,7 @@ class TreeUndo:
         leeway: Leeway,
         tools: Tools,
         keep: bool,
-        lately: Mapping[str, SeenPath] | None = None,
+        lately: Mapping[str, SeenPath],
     ) -> None:
         """`lately` is what was seen a moment ago: files that were not touched since need not be read again."""
         self._of = of
@@ -73,7 +73,7 @@ class TreeUndo:
         self._scope = ReadScope(tools.blobs if keep else None, progress=tools.progress)
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
-        self._lately = lately or {}
+        self._lately = lately
         self._footing = Footing(of.remedy)
         self.seen: dict[str, SeenPath] = {}
         self._steps: dict[str, PathStep] = {}  # by resource; a directory before what is in it

@@ -321,21 +321,18 @@ class Index:
     def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
         """Always whole and in order; `durable`: when this is left, and not only with the next one that is."""
         with self._turn:
-            yield from self._alone(self._db, durable)
-
-    def _alone(self, db: sqlite3.Connection, durable: bool) -> Generator[sqlite3.Connection, None, None]:
-        try:
-            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            db.execute("BEGIN IMMEDIATE")
+            db = self._db
             try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise _unreachable(self._path, error) from error
+                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                finally:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                raise _unreachable(self._path, error) from error
 
 
 def _create(connection: sqlite3.Connection, root: str) -> None:

@@ -96,9 +96,8 @@ def open_lineage() -> Lineage | None:
 
 
 # Files that are written without a system call, mapped into memory: no feed tells of it, and after the first
-# write to a
-# page no time moves. Those of this process and of all that it started and that live are read again at each
-# look.
+# write to a page no time moves. Those of this process and of all that it started and that live are read
+# again at each look.
 
 
 _WRITTEN = (b" rw-s ", b" rwxs ")  # shared with the file, and writable

@@ -116,30 +116,22 @@ class Scan:
                 continue
             row = self._known(path)
             if row is None:
-                if path in self.drafts or self._is_left_out(path) or self._will_be_seen(path, hints):
+                if path in self.drafts or self._is_explained(path, hints):
                     continue
                 raise Doubt(path)
             self._look_at(path, row, hints[path])
         self._walk()
 
-    def _is_left_out(self, path: str) -> bool:
-        """Whether it is inside something that is not looked into."""
+    def _is_explained(self, path: str, hints: Hints) -> bool:
+        """Whether it is inside something that is not looked into; or is new, or in something new: then the directory
+        above was told to have changed."""
         above = path
         while above:
             above, _, name = above.rpartition("/")
             row = self._known(above)
             if row is not None:
-                known = self._unpacked(row)
-                return "excluded" in known.extras.get(name, {})
-        return False
-
-    def _will_be_seen(self, path: str, hints: Hints) -> bool:
-        """A new directory, or one in it: the one above was told to have changed."""
-        above = path
-        while above:
-            above, _, name = above.rpartition("/")
-            if self._known(above) is not None:
-                return unquote(name) in hints.get(above, ())
+                left_out = "excluded" in self._unpacked(row).extras.get(name, {})
+                return left_out or unquote(name) in hints.get(above, ())
         return False
 
     def _walk(self) -> None:
