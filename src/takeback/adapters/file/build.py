@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from takeback.adapters.file.content import at, read_file, write_content, write_xattrs
+from takeback.adapters.file.content import at, read_file, write_all, write_content, write_xattrs
 from takeback.adapters.file.directory import (
     DIGEST,
     EXTRA,
@@ -175,7 +175,8 @@ class _Restoring:
         self.handles = handles
         self.tools = tools
         self.owner: FileState = {} if owners else {"owner_lost": True}
-        self.files = FreshFiles(tools.blobs)
+        self.me = (os.geteuid(), os.getegid())
+        self.masked = umask() | 0o7000  # bits a new file does not get by asking
         self.fd = -1
         self.surviving: dict[str, str] = {}
 
@@ -200,10 +201,7 @@ class _Restoring:
             if self.surviving and row[PATH] in self.surviving:
                 self._link(name, self.surviving[row[PATH]])
             elif not (held and link_held(self.tools, held, Place(self.fd, name, ""), file_state(row))):
-                state = file_state(row)
-                if len(row) > EXTRA or self.owner:
-                    state |= extra(row) | self.owner
-                self.files.write(self.fd, name, state)
+                self._file(name, row)
         elif kind == "dir":
             os.mkdir(name, 0o700, dir_fd=self.fd)
         elif kind == "link":
@@ -211,36 +209,30 @@ class _Restoring:
         else:
             _build_node(self.fd, name, kind, node_state(row) | self.owner)
 
+    def _file(self, name: bytes, row: Row) -> None:
+        _, _, mode, uid, gid, mtime, _, digest = row[:EXTRA]
+        at_once = not mode & self.masked
+        fd = os.open(name, CREATE, mode if at_once else 0o600, dir_fd=self.fd)
+        try:
+            if len(row) > EXTRA:
+                write_content(fd, file_state(row) | row[EXTRA], self.tools.blobs)
+            else:
+                for piece in self.tools.blobs.read(digest):
+                    write_all(fd, piece)
+            if not self.owner and (uid, gid) != self.me:
+                os.fchown(fd, uid, gid)
+            if len(row) > EXTRA:
+                write_xattrs(fd, row[EXTRA].get("xattrs", {}), fresh=True)
+            if not at_once:
+                os.fchmod(fd, mode)
+            os.utime(fd, ns=(mtime, mtime))
+        finally:
+            os.close(fd)
+
     def _link(self, name: bytes, first: str) -> None:
         parent, _, base = first.rpartition("/")
         source = self.handles.open(parent)
         os.link(unquote(base), name, src_dir_fd=source, dst_dir_fd=self.fd, follow_symlinks=False)
-
-
-class FreshFiles:
-    """Writes files into directories that nobody was shown yet: they get at once what the kernel gives for the asking,
-    and are made durable together."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._me = (os.geteuid(), os.getegid())
-        self._masked = umask() | 0o7000  # bits a new file does not get by asking
-
-    def write(self, dir_fd: int, name: bytes, state: FileState) -> None:
-        mode = state["mode"]
-        at_once = not mode & self._masked
-        fd = os.open(name, CREATE, mode if at_once else 0o600, dir_fd=dir_fd)
-        try:
-            write_content(fd, state, self._blobs)
-            if not state.get("owner_lost") and (state["uid"], state["gid"]) != self._me:
-                os.fchown(fd, state["uid"], state["gid"])
-            if "xattrs" in state:
-                write_xattrs(fd, state["xattrs"], fresh=True)
-            if not at_once:
-                os.fchmod(fd, mode)
-            os.utime(fd, ns=(state["mtime"], state["mtime"]))
-        finally:
-            os.close(fd)
 
 
 def node_state(row: Row) -> FileState:

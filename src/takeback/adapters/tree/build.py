@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from takeback.adapters.file.build import (
     CREATE,
-    FreshFiles,
     Tools,
     build,
     chmod_inode,
     dress,
     dress_unopened,
     link_held,
+    umask,
 )
 from takeback.adapters.file.content import ORIGINS, OVERLAY, write_content, write_xattrs
 from takeback.adapters.file.kernel import sync_together
@@ -154,7 +154,8 @@ class Builder:
         self._adjusted = adjusted
         self._durable = durable
         self._lent = lent
-        self._files = FreshFiles(tools.blobs)
+        self._me = (os.geteuid(), os.getegid())
+        self._masked = umask() | 0o7000  # bits a new file does not get by asking
         # By resource: the directory it waits in, and its name there.
         self._made: dict[str, tuple[str, bytes]] = {}
         self._waiting: list[int] = []  # files that are not durable yet, open
@@ -228,22 +229,30 @@ class Builder:
                 return
             if self._lent and self._lent.take(place.resource, place, state, self._durable and not fresh):
                 return
-            if fresh:
-                self._files.write(place.fd, place.name, state)
-            else:
-                self._file(place, state)
+            self._file(place, state, fresh)
         elif kind == "dir":
             os.mkdir(place.name, 0o700, dir_fd=place.fd)
         else:
             build(place, state, self._tools)
 
-    def _file(self, place: Place, state: FileState) -> None:
-        fd = os.open(place.name, CREATE, 0o600, dir_fd=place.fd)
+    def _file(self, place: Place, state: FileState, fresh: bool) -> None:
+        mode = state["mode"]
+        at_once = fresh and not mode & self._masked
+        fd = os.open(place.name, CREATE, mode if at_once else 0o600, dir_fd=place.fd)
         try:
             write_content(fd, state, self._tools.blobs)
-            dress(fd, state)
-            if self._durable:
-                self._waiting.append(os.dup(fd))
+            if not fresh:
+                dress(fd, state)
+                if self._durable:
+                    self._waiting.append(os.dup(fd))
+                return
+            if not state.get("owner_lost") and (state["uid"], state["gid"]) != self._me:
+                os.fchown(fd, state["uid"], state["gid"])
+            if "xattrs" in state:
+                write_xattrs(fd, state["xattrs"], fresh=True)
+            if not at_once:
+                os.fchmod(fd, mode)
+            os.utime(fd, ns=(state["mtime"], state["mtime"]))
         finally:
             os.close(fd)
 
