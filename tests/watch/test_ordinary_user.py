@@ -143,7 +143,7 @@ def test_forced_it_goes_ahead_and_says_what_undo_leaves_behind(desk):
 
     def work(desk):
         with takeback.open(desk.store) as tb:
-            with tb.run("locked") as run, run.watch(desk.tree, force=True) as watched:
+            with tb.run("locked") as run, run.watch(desk.tree, any_root=True) as watched:
                 before = [hole.path.rpartition("/")[2] for hole in watched.left_out]
                 (desk.tree / "locked").unlink()
                 (desk.tree / "top").unlink()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.engine.write import Terms, do
 from takeback.errors import Drifted, InDoubt, LeaseLost, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
@@ -104,7 +105,7 @@ def _make(
 def _keys(core: RunCore, change: Change, options: Options, step: int) -> tuple[str, str]:
     """The key that was given, and the one that it gets."""
     key = options.key
-    if key and core.replay is not None and core.replay.history.turns and change.adapter != "call":
+    if key and core.replay is not None and core.replay.history.turns and not traits_of(change).calls:
         # What had this key was taken back when the run went back to a checkpoint, and is asked for again.
         key = f"{key}~{core.replay.history.turns}"
     if key:

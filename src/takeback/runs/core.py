@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.engine.pipelined import PipelinedJournal
 from takeback.errors import Misuse
@@ -254,7 +255,7 @@ class CallKeys:
 
     def answered(self, change: Change, now: Callable[[], int]) -> Effect | None:
         """From the journal, after the run went back: what cannot come again is not called again."""
-        spent = self.past.spent if change.adapter == "call" else ()
+        spent = self.past.spent if traits_of(change).calls else ()
         found = answer(spent, change, now()) if spent else None
         if found and self._past:
             # Two that are the same are answered one after the other.
@@ -264,7 +265,7 @@ class CallKeys:
     def go_back(self, seq: int) -> Draft | None:
         """To be recorded before anything is taken back: the next process must know after a crash."""
         later = self._parts.journal.effects(Query(run=self._lease.run, made=True))
-        if not any(one.change.adapter == "call" and one.order > seq for one in later):
+        if not any(traits_of(one.change).calls and one.order > seq for one in later):
             return None
         self._past = None
         return went_back(self._lease.run, seq)

@@ -263,15 +263,15 @@ class Run:
     def watch(
         self,
         *roots: "str | bytes | os.PathLike[str]",
-        force: bool = False,
+        any_root: bool = False,
         about: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Watch:
         """`with run.watch("src") as watched: …`; afterwards `watched.effect` is what was changed below these
-        directories, or None. `force` watches what is refused otherwise: home, `/`, very large trees, and trees with
+        directories, or None. `any_root` watches what is refused otherwise: home, `/`, very large trees, and trees with
         files that cannot be read."""
         self._core.refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
-        return Watch(self._core, roots, force, dict(about or {}), summary)
+        return Watch(self._core, roots, any_root, dict(about or {}), summary)
 
     def sandbox(
         self,

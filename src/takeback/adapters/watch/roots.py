@@ -223,7 +223,7 @@ def roots_of(paths: "Sequence[str | bytes | os.PathLike[str]]") -> tuple[Root, .
     return tuple(kept)
 
 
-def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
+def refuse_dangerous(roots: Sequence[Root], store: bytes, any_root: bool) -> None:
     """Quick, and without looking into them."""
     names = names_of(store)
     for root in roots:
@@ -232,7 +232,7 @@ def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
                 f"{display(root.resource)} lies in takeback's own store.",
                 hint="Name a directory of your own.",
             )
-        if not force and (why := _dangerous(root.path, names)):
+        if not any_root and (why := _dangerous(root.path, names)):
             raise Refused(
                 f"{display(root.resource)} is not watched: {why}.",
                 hint="Nothing was done. Name the project's own directory; --any-root watches it anyway.",
@@ -320,11 +320,11 @@ _WAYS_OUT = {
 At = tuple[str, Hole]  # the root's resource, and a hole in it
 
 
-def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -> list[At]:
+def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], any_root: bool) -> list[At]:
     """Those that count; a filesystem that is watched as a root of its own is no hole."""
     kept = [(root, hole) for root, hole in holes if resource_in(root, hole.path) not in roots]
     lost = [one for one in kept if _could_be_lost(*one)]
-    if lost and not force:
+    if lost and not any_root:
         shown = lost[:_NAMED]
         named = "; ".join(f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in shown)
         more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""

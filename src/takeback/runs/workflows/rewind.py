@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes
 from takeback.engine.undo import Undoer, not_accepted, undo
@@ -76,7 +77,7 @@ def past_of(journal: Journal, run: str) -> Past:
     records = [one for one in told if BACK in one.body or FORK in one.body]
     if not records:
         return Past()
-    calls = [one for one in journal.effects(Query(run=run, made=True)) if one.change.adapter == "call"]
+    calls = [one for one in journal.effects(Query(run=run, made=True)) if traits_of(one.change).calls]
     past = Past()
     for record in records:
         past = after(past, record, calls)
