@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -258,7 +258,7 @@ NOT_HELD = "other names of {name} stay with the old file; undo makes a separate 
 
 
 @contextmanager
-def _opened_held(tools: Tools) -> Iterator[int]:
+def _opened_held(tools: Tools) -> Generator[int, None, None]:
     """A handle on the directory of held inodes; -1 if there is none."""
     try:
         fd = os.open(tools.held, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) if tools.held else -1
