@@ -1,6 +1,7 @@
 """An action: a function that acts on the world outside, with the functions that verify and compensate it."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -36,9 +37,8 @@ class Compensation(NamedTuple):
 
     function: Callable[..., Any]
     signature: Signature
-    verify: Callable[..., Any] | None = (
-        None  # asks whether this has happened; else the action's own probe is asked
-    )
+    # Asks whether this has happened; else the action's own probe is asked.
+    verify: Callable[..., Any] | None = None
     retries: int = 0
     timeout: float = TIMEOUT
     honours_key: bool = False
@@ -204,8 +204,8 @@ def _refuse_wordless(name: str, way: "IRREVERSIBLE | MANUAL") -> None:
 
 
 def _refuse_unfit(name: str, terms: ActionTerms) -> None:
-    errors: tuple[object, ...] = terms.certain
-    if not all(_is_error(one) for one in errors):
+    errors = cast("tuple[object, ...]", terms.certain)
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in errors):
         raise Misuse(f"{name}: certain= names errors.", hint="For example certain=(ValueError,).")
     refuse_odd_name("An action", name, "billing.charge")
     if terms.risk not in RISKS:
@@ -234,10 +234,6 @@ def _refuse_keyless(who: str, honours_key: object, signature: Signature) -> None
         )
 
 
-def _is_error(one: object) -> bool:
-    return isinstance(one, type) and issubclass(one, BaseException)
-
-
 def _refuse_odd_numbers(name: str, **numbers: float) -> None:
     for what, value in numbers.items():
         whole = what in ("retries", "version")
@@ -254,8 +250,6 @@ def _refuse_odd_numbers(name: str, **numbers: float) -> None:
 def home_of(function: Callable[..., Any]) -> tuple[str, str, bool]:
     """The module that another process would import, the directory that has to be on its path ("" where that is not
     needed), and whether it was run as a script: then it may do things when it is imported."""
-    import os
-
     module: str = function.__module__
     if module != "__main__":
         spec = getattr(sys.modules.get(module), "__spec__", None)
@@ -274,8 +268,6 @@ def home_of(function: Callable[..., Any]) -> tuple[str, str, bool]:
 
 def _root(origin: str | None, module: str) -> str:
     """Of a package the directory that it lies in."""
-    import os
-
     if not origin or not os.path.isabs(origin):
         return ""
     path = os.path.dirname(origin)
@@ -316,16 +308,11 @@ def thing_of(args: dict[str, Any]) -> str:
     return args.get(_THING, "")
 
 
-def may_be_one(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Whether two calls of one action, each as its arguments and its result, may have changed the same thing: nothing
-    in them names two different ones."""
-    return not any(_told_apart(mine, its) for mine, its in zip(one, other, strict=True))
-
-
-def _told_apart(one: Any, other: Any, name: str = "") -> bool:
+def told_apart(one: Any, other: Any, name: str = "") -> bool:
+    """Whether the arguments of two calls of one action, or their results, name two different things."""
     if isinstance(one, dict) and isinstance(other, dict):
         mine, its = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        return any(_told_apart(mine[key], its[key], key) for key in mine.keys() & its.keys())
+        return any(told_apart(mine[key], its[key], key) for key in mine.keys() & its.keys())
     if isinstance(one, (dict, list)) or isinstance(other, (dict, list)) or one == other:
         return False
     if isinstance(one, str) and isinstance(other, str) and _MADE_UP.match(one) and _MADE_UP.match(other):
