@@ -43,7 +43,7 @@ class DidNotHappen(Failed):
 
 
 class StatementFailed(Failed):
-    """The database said no to a statement; its transaction was rolled back."""
+    """The database refused a statement; its transaction was rolled back."""
 
 
 class VerifyFailed(Failed):
@@ -122,7 +122,7 @@ class Spent(Refused):
 
 
 class Blocked(Refused):
-    """Later effects stand on this one."""
+    """Later effects depend on this one."""
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class Forgotten(Refused):
 
 
 class ValidationFailed(Refused):
-    """A check said no to what was staged."""
+    """A check failed for the new content."""
 
 
 class PreconditionFailed(Refused):
-    """What the change expects of the world does not hold."""
+    """A precondition of the change is false."""
 
 
 class Stuck(TakebackError):

@@ -58,7 +58,7 @@ def test_its_words_take_back_and_bring_back(world: World) -> None:
     assert lines[2].endswith("touch a") and lines[3].endswith("touch b")
     assert [line[:2] for line in lines[4:6]] == ["+ ", "+ "] and ":undo" in said.stdout
     assert "Took back 1 step" in said.stderr and "Brought back 1 step" in said.stderr
-    assert "goes on from here" in said.stderr
+    assert "continues from here" in said.stderr
 
 
 @pytest.mark.root

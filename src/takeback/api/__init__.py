@@ -135,7 +135,7 @@ class Takeback:
         has a run of its own by that name."""
         begun = self._beginning(name, agent, project)
         where = None if project is None else begun.get("project", "")
-        # LimitsLook for and made in one transaction: of several first commands one makes it and the others wait.
+        # Looked for and made in one transaction: of several first commands one makes it and the others wait.
         with self.store.together():
             for info in self.store.journal.runs(unfinished=True):
                 mine = info.name == name and info.on_death is OnDeath.LEAVE and where in (None, info.project)
@@ -243,7 +243,8 @@ class Takeback:
     def keep(self, *what: object, **wishes: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
         raise Renamed(
-            "tb.keep was renamed.", hint="tb.accept accepts what was made, tb.apply makes what is held."
+            "tb.keep was renamed.",
+            hint="tb.accept accepts a change that was made, tb.apply makes a held one.",
         )
 
     pending = _handed(decisions.pending)

@@ -338,7 +338,8 @@ class Run:
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
         raise Renamed(
-            "run.keep was renamed.", hint="run.accept accepts what was made, run.apply makes what is held."
+            "run.keep was renamed.",
+            hint="run.accept accepts a change that was made, run.apply makes a held one.",
         )
 
     def effects(self) -> tuple[Effect, ...]:

@@ -91,7 +91,7 @@ def open_beside(
     names = " and ".join(f"{short(one.id)} ({one.change.summary})" for one in others[:_LISTED])
     listed = ", ".join(display(one) for one in list(unsure)[:_LISTED])
     more = f" and {len(unsure) - _LISTED} more" if len(unsure) > _LISTED else ""
-    return f"While it went on, {names} watched the same directory, and it cannot be known who changed {listed}{more}."
+    return f"{names} watched the same directory at the same time, so the author of {listed}{more} is unknown."
 
 
 def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect]:

@@ -210,7 +210,7 @@ def close(connection: Connection, op: PostgresOp) -> dict[str, Any] | None:
 
 
 def erase(connection: Connection, op: PostgresOp) -> None:
-    """As if it had never been: it changed nothing."""
+    """Delete the marker of a program that changed nothing."""
     connection.run("select takeback.end_program(%s, null)", [op.no])
 
 

@@ -161,8 +161,8 @@ def _run(words: list[str], made: list[str]) -> int:
     if name == "keep":
         raise Renamed(
             "`takeback keep` was renamed.",
-            hint="`takeback accept ID` accepts what was made, `takeback apply ID` makes what is held, "
-            "`takeback pin ID` never forgets its way back.",
+            hint="`takeback accept ID` accepts a change that was made, `takeback apply ID` makes a held one, "
+            "`takeback pin ID` never deletes its undo data.",
         )
     if name not in COMMANDS:
         from takeback.frontends.cli.help import command_meant

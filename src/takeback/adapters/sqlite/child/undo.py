@@ -124,7 +124,7 @@ def undo(
 
 
 def take_back(place: OpenFile, id: str, has_parent: Callable[[], bool]) -> None:
-    """As if it had never been, marker and all: a step after it failed."""
+    """Reverse an effect of which a later step failed, and delete its marker."""
     with _transaction(place):
         op = place.log.op(id)
         if op is None:

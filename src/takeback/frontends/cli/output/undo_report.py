@@ -209,10 +209,10 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
         id = asked.screen.paint(short(effect.id), "cyan")
         asked.screen.say(
-            f"Passed over {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
+            f"Skipped {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
         )
     if len(passed) > _MOST_LISTED:
-        asked.screen.say(f"Passed over {len(passed) - _MOST_LISTED:,} more.")
+        asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
 
 
 def _named(targets: Sequence[TargetOutcome]) -> str:
@@ -328,9 +328,8 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
         redos = " ".join(short(one.id) for one in result.undo)
         names = " ".join(short(one.undoes) for one in result.effects)
         return (
-            f"`takeback undo {redos}` takes {'them' if several else 'it'} back again and brings back what was "
-            f"overwritten. `takeback undo {names}` goes back to how it was before the "
-            f"{'effects' if several else 'effect'}."
+            f"`takeback undo {redos}` restores the overwritten content. `takeback undo {names}` returns to the state "
+            f"before the {'effects' if several else 'effect'}."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
     asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
