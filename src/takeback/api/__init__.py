@@ -168,9 +168,9 @@ class Takeback:
         scope: "Scope | None" = None,
         since: "str | int" = 0,
     ) -> tuple[Effect, ...]:
-        """Oldest first, as they were begun; with `newest` what took hold last comes first, as `@` counts. `project`:
-        only those of the project around this directory. `since`: only those that took hold then or later, as text
-        (`10m`, `2026-11-18 09:30`) or in microseconds since 1970."""
+        """Effects, oldest first by the time they began. With `newest`, those that took effect last come first, as `@`
+        counts. `project`: only those of the project around this directory. `since`: only those that took effect then or
+        later, as text (`10m`, `2026-11-18 09:30`) or in microseconds since 1970."""
         if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
         canonical(agent)  # refuses what no journal could hold
@@ -193,8 +193,8 @@ class Takeback:
         return tuple(sorted(found, key=lambda one: one.seq))[: limit or None]
 
     def rows(self, effect: "Effect | str", table: str = "", limit: int = 1_000) -> "tuple[RowChange, ...]":
-        """What an effect changed in its database, row by row: `.table`, `.key`, `.before` and `.after`, each column as
-        text. Of one that is held, too."""
+        """The rows that an effect changed in its database: `.table`, `.key`, `.before` and `.after`, each column as
+        text. Also works for a held effect."""
         from takeback.audit.rows import changed_rows
 
         found = self.effect(effect) if isinstance(effect, str) else effect
@@ -208,7 +208,7 @@ class Takeback:
     find_run = _handed(OpenStore.find_run)
 
     def run_meant(self, name: str) -> RunInfo | None:
-        """A run by its id, a unique prefix of it, or its name; None if that is no run."""
+        """A run by its id, a unique prefix of it, or its name; None if there is no such run."""
         ids = self.store.journal.resolve(name.lower())
         if ids:
             return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
@@ -224,7 +224,7 @@ class Takeback:
         project: "Path | None" = None,
         scope: "Scope | None" = None,
     ) -> tuple[Checkpoint, ...]:
-        """Oldest first: all that were named, and the newest of the automatic ones."""
+        """Checkpoints, oldest first: all named ones, and the newest of the automatic ones."""
         from takeback.runs.checkpoints import newest, of_projects, of_run, with_state
 
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
@@ -258,7 +258,7 @@ class Takeback:
     to_redo = _handed(undoing.to_redo)
 
     def recover(self) -> "tuple[Settled, ...]":
-        """Settle everything that dead processes left; look again at what is stuck. `tb.tell` hears which functions that
+        """Recover everything that dead processes left, and retry stuck effects. `tb.tell` reports which functions this
         calls, before it calls them."""
         settled = upkeep.recover(self._opened)
         workflows.wake_settled(self._opened)

@@ -96,7 +96,7 @@ class Sql:
 
     @property
     def in_transaction_here(self) -> bool:
-        """Whoever waits in this thread for its end waits for ever."""
+        """A thread that waits here for its own end waits for ever."""
         return self.in_transaction and self._thread == threading.get_ident()
 
     def execute(

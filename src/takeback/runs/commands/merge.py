@@ -218,8 +218,8 @@ def cannot_be_kept(lost: list[str]) -> NoRemedy:
     more = f" (and {len(lost) - _LISTED:,} more)" if len(lost) > _LISTED else ""
     return NoRemedy(
         f"The changes of the command could not be undone later, so none was made: {'; '.join(lost[:_LISTED])}{more}.",
-        hint="Nothing was changed. Make the files readable (chmod u+rwX). For files of other users run it as root, or use "
-        "`takeback run --in-place` (its undo does not restore the owner).",
+        hint="Nothing was changed. Make the files readable (chmod u+rwX). For files of other users run it as root, or "
+        "use `takeback run --in-place` (its undo does not restore the owner).",
     )
 
 

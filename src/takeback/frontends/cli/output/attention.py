@@ -39,7 +39,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
     _more(screen, len(status.in_doubt))
     if status.in_doubt:
         screen.hint(
-            "`takeback recover` checks again (for a workflow, its next worker does). `takeback show ID` has the details. "
+            "`takeback recover` checks again (a worker does for a workflow). `takeback show ID` has the details. "
             "If you know what happened: `takeback settle ID --happened` or `--did-not-happen`."
         )
 
