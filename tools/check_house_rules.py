@@ -1,5 +1,5 @@
 """What no linter knows: rooms that live on the standard library, the length and number of files, names that stay out,
-one class for one name, no crumbs, no circles of imports."""
+short functions, one class for one name, composition instead of towers of classes, no crumbs, no circles of imports."""
 
 import ast
 import re
@@ -21,6 +21,7 @@ STANDARD_LIBRARY_ONLY = {  # room: the rooms of ours it may still import
 }
 EXCEPT = {("policy", "ruamel")}  # the check of YAML, which says so itself when the parser is missing
 LONGEST = 600
+LONGEST_FUNCTION = 60
 MOST_FILES = 400
 CRUMB = 60  # lines: a shorter file with one importer belongs into it
 # Files that stay alone: the entry point, which must hear an interrupt before anything else is imported.
@@ -133,7 +134,9 @@ def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
         if module.lines < CRUMB and not (module.is_package or alone) and len(users[name]) == 1:
             yield f"{name}: {module.lines} lines for {next(iter(users[name]))} alone; put them there."
         yield from adapters_by_name(module)
+        yield from long_functions(module)
     yield from names_used_twice(known)
+    yield from towers(known)
     yield from circles(known)
 
 
@@ -157,6 +160,29 @@ def names_used_twice(known: Mapping[str, Module]) -> Iterator[str]:
     for word, places in homes.items():
         if len(places) > 1:
             yield f"class {word} means several things: {', '.join(places)}."
+
+
+def long_functions(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > LONGEST_FUNCTION:
+                yield f"{module.name}:{node.lineno}: {node.name} has {lines} lines; {LONGEST_FUNCTION} are the most."
+
+
+def towers(known: Mapping[str, Module]) -> Iterator[str]:
+    """A class stands on one of ours at most; a run and an open store are put together from parts (decision 0031)."""
+    bases = {
+        node.name: (name, [base.id for base in node.bases if isinstance(base, ast.Name)])
+        for name, module in known.items()
+        if not name.startswith(("takeback.errors", "takeback.testing"))
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    for word, (name, direct) in bases.items():
+        ours = [base for base in direct if base in bases]
+        if len(ours) > 1 or any(base in bases for one in ours for base in bases[one][1]):
+            yield f"{name}: class {word} stands on {' and '.join(ours)}; put it together from parts."
 
 
 def circles(known: Mapping[str, Module]) -> Iterator[str]:

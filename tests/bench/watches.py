@@ -65,7 +65,7 @@ def _rounds(rounds: int, act: Callable[[], tuple[float, float]]) -> tuple[float,
 
 
 def _watched(run: Any, tree: str, act: Callable[[], None]) -> Any:
-    with run.watch(tree, force=True) as watch:
+    with run.watch(tree, any_root=True) as watch:
         act()
     return watch.effect
 

@@ -1,13 +1,12 @@
-"""A store in PostgreSQL for the suites: a schema of its own in a database that one test has."""
+"""A store in PostgreSQL for the suites, in a database that one test has (`pg_store_database`)."""
 
 from collections.abc import Callable
 
 import psycopg
 
-from takeback.storage.postgres.connection import Address, connect
+from takeback.storage.postgres.connection import Address
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.journal import PostgresJournal, PostgresLeases
-from takeback.storage.postgres.store import bring_up_to_date
 from takeback.testing.fakes import Clock, FakeProcesses
 from tests.servers.postgres import PgDatabase
 
@@ -17,9 +16,6 @@ class PostgresScene:
         self.server = server
         self.address = Address(server.url)
         self.opened: list[PostgresDatabase] = []
-        connection = connect(self.address)
-        bring_up_to_date(connection, self.address)
-        connection.close()
 
     def database(self) -> PostgresDatabase:
         self.opened.append(PostgresDatabase(self.address))

@@ -204,10 +204,11 @@ class TestMemoryBlobs(BlobsSuite):
         return MemoryScene()
 
 
+@pytest.mark.sampled(3, whole=True)
 class TestPostgresBlobs(DurableBlobsSuite):
     @pytest.fixture
-    def scene(self, pg_database: PgDatabase) -> Iterator[PostgresBlobsScene]:
-        scene = PostgresBlobsScene(pg_database)
+    def scene(self, pg_store_database: PgDatabase) -> Iterator[PostgresBlobsScene]:
+        scene = PostgresBlobsScene(pg_store_database)
         yield scene
         scene.close()
 
@@ -230,8 +231,8 @@ class ObjectsScene(PostgresBlobsScene):
 @pytest.mark.sampled(4, whole=True)
 class TestBlobsInAnObjectStore(DurableBlobsSuite):
     @pytest.fixture
-    def scene(self, pg_database: PgDatabase, bucket: str) -> Iterator[ObjectsScene]:
-        scene = ObjectsScene(pg_database, bucket)
+    def scene(self, pg_store_database: PgDatabase, bucket: str) -> Iterator[ObjectsScene]:
+        scene = ObjectsScene(pg_store_database, bucket)
         yield scene
         scene.close()
 

@@ -35,6 +35,9 @@ def doors(engine: str, *more: Door) -> tuple[Door, ...]:
     return (*singly, *(Door(engine, make, story) for make, story in _WAYS), *more)
 
 
+@pytest.mark.sampled(
+    3, always=("sqlite, one statement: delete with cascade", "sqlite, a transaction: several statements")
+)
 class TestSqlite(DoorSuite):
     @pytest.fixture(params=doors("sqlite", Door("sqlite in delete mode", transaction, SEVERAL)), ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:

@@ -176,8 +176,8 @@ class TestSqliteJournal(DurableJournalSuite):
 
 class TestPostgresJournal(DurableJournalSuite):
     @pytest.fixture(autouse=True)
-    def server(self, pg_database: PgDatabase) -> Iterator[None]:
-        self.scene = PostgresScene(pg_database)
+    def server(self, pg_store_database: PgDatabase) -> Iterator[None]:
+        self.scene = PostgresScene(pg_store_database)
         yield
         self.scene.close()
 

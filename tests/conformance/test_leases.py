@@ -39,8 +39,8 @@ class TestSqliteLeases(DurableLeasesSuite):
 
 class TestPostgresLeases(DurableLeasesSuite):
     @pytest.fixture(autouse=True)
-    def server(self, pg_database: PgDatabase) -> Iterator[None]:
-        self.postgres = PostgresScene(pg_database)
+    def server(self, pg_store_database: PgDatabase) -> Iterator[None]:
+        self.postgres = PostgresScene(pg_store_database)
         yield
         self.postgres.close()
 

@@ -12,10 +12,11 @@ from takeback.errors import KeyReused, LeaseLost, RecordInvalid, StoreBusy, Take
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease
-from takeback.storage.postgres.connection import address_of
+from takeback.storage.postgres.connection import Address, address_of
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.fast_append import MANY, MOST
 from takeback.storage.postgres.journal import PostgresJournal, PostgresLeases
+from takeback.storage.postgres.store import bring_up_to_date
 from takeback.storage.protocols import Query
 from takeback.testing.fakes import SECOND, Clock, FakeProcesses, closing, ending, intending, opening
 from tests.conformance.postgres_scene import PostgresScene
@@ -77,8 +78,8 @@ class Office:
 
 
 @pytest.fixture
-def office(pg_database: PgDatabase) -> Iterator[Office]:
-    office = Office(pg_database)
+def office(pg_store_database: PgDatabase) -> Iterator[Office]:
+    office = Office(pg_store_database)
     yield office
     office.scene.close()
 
@@ -333,15 +334,16 @@ def test_a_transaction_that_lists_is_as_durable_as_any(office: Office) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_are_listed_alike_however_it_is_done(
-    office: Office, pg_database: PgDatabase, seed: int
+    office: Office, pg_store_database: PgDatabase, seed: int
 ) -> None:
     """The whole way; plain; listed by another; and in turns by two who append."""
     found: list[dict[str, list[Any]]] = []
     said: list[list[Record]] = []
     for way in ("whole", "plain", "by another", "in turns"):
-        with psycopg.connect(pg_database.url, autocommit=True) as connection:
+        with psycopg.connect(pg_store_database.url, autocommit=True) as connection:
             connection.execute("drop schema takeback_store cascade")
-        room = Office(pg_database)
+            bring_up_to_date(connection, Address(pg_store_database.url))
+        room = Office(pg_store_database)
         _live(room, way, random.Random(seed))
         last = room.desk()
         assert not list(last.journal.check())

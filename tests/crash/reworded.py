@@ -97,6 +97,8 @@ class Finder:
 
 
 if __name__ == "__main__":
+    if any(name.startswith("takeback.") for name in sys.modules):
+        sys.exit("takeback is loaded already: no word of it would read differently")
     sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

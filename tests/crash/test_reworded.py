@@ -16,6 +16,8 @@ from takeback.model.record import Kind
 from tests.crash.reworded import is_sentence, reworded
 from tests.crash.worded_scenes import SCENES
 
+pytestmark = pytest.mark.real  # a process that is forked with takeback loaded has it in today's words
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("worded_scenes.py")
 

@@ -388,6 +388,7 @@ def test_a_damaged_record_is_named_and_other_runs_stay_usable(scene: Scene) -> N
     assert run(["write", scene / "new"], scene.store, "still works\n").status == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", range(2, 28, 2))
 def test_a_journal_with_a_torn_page_never_leads_to_a_wrong_world(scene: Scene, page: int) -> None:
     """Whatever page it is: each command works or is refused with a reason, and verify tells."""

@@ -37,7 +37,7 @@ def agent(request: pytest.FixtureRequest, run: takeback.Run, repository: Reposit
                 assert box.run(argv).exit_code == 0
                 effect = box.commit().effect
         else:
-            with run.watch(str(repository.root.parent), force=True) as watch:
+            with run.watch(str(repository.root.parent), any_root=True) as watch:
                 repository.sh(line)
             effect = watch.effect
         assert effect is not None

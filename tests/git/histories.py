@@ -114,7 +114,7 @@ class History:
             with run.sandbox(cwd=cwd, env=variables()) as box:
                 box.run(argv)
                 return box.commit().effect
-        with run.watch(str(self.root), force=True) as watch:
+        with run.watch(str(self.root), any_root=True) as watch:
             self.repository.sh(line, check=False)
         return watch.effect
 

@@ -122,14 +122,12 @@ def test_a_server_that_is_killed_and_started_again_loses_none_of_them(
 ) -> None:
     server = pg_database.server
     with takeback.open(pg_database.url) as tb:
-        all_made_once(office, tb, 200, kills=3, kill=lambda: (server.kill(), server.start()))
+        all_made_once(office, tb, 100, kills=3, kill=lambda: (server.kill(), server.start()))
 
 
-def test_of_three_hundred_runs_none_is_lost_and_none_made_twice(
-    office: Office, pg_database: PgDatabase
-) -> None:
+def test_of_a_hundred_runs_none_is_lost_and_none_made_twice(office: Office, pg_database: PgDatabase) -> None:
     with takeback.open(pg_database.url) as tb:
-        all_made_once(office, tb, 300, kills=2)
+        all_made_once(office, tb, 100, kills=2)
 
 
 @pytest.mark.slow

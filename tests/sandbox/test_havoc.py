@@ -89,6 +89,7 @@ def havoc(scene: Scene, seed: int, layers: int = 3, changes: int = 12) -> int:
     return layers
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_havoc(scene: Scene, seed: int) -> None:
     havoc(scene, seed)

@@ -123,15 +123,15 @@ class Postgres(Server):
         wait_until(self._answers, "PostgreSQL is back after one of its processes was killed")
         return True
 
-    def fresh(self, name: str = "") -> "PgDatabase":
-        """An empty database; `drop` it."""
+    def fresh(self, name: str = "", template: str = "template0") -> "PgDatabase":
+        """A database, empty or like its template; `drop` it."""
         self.start()
         self._made += 1
         name = name or f"fresh_{self._made}"
         with closing(self._admin()) as connection:
             # Files are copied in half the time that it takes to log each page; since version 15 one has to ask for it.
             copied = " STRATEGY file_copy" if self.version >= 15 else ""
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0{copied}')  # pyright: ignore
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"{copied}')  # pyright: ignore
         return PgDatabase(self, name)
 
     def drop(self, name: str) -> None:

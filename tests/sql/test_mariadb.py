@@ -8,7 +8,7 @@ import pytest
 from takeback.adapters.database import Keyring
 from takeback.adapters.mariadb import net, wire
 from takeback.adapters.mariadb import undo as undoing
-from takeback.adapters.mariadb.logs import log_of
+from takeback.adapters.mariadb.shapes import log_of
 from takeback.errors import (
     Conflict,
     Corrupt,

@@ -66,6 +66,7 @@ def test_a_new_table_that_comes_during_a_transaction_stops_only_what_changed_it(
                     session.commit()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("made", "statement"),
     [

@@ -59,6 +59,7 @@ def test_a_handle_that_was_closed_says_so(protected, tb):
         db.close()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shop", ["mariadb"], indirect=True)
 @pytest.mark.parametrize(
     ("statement", "parameters", "error", "says"),

@@ -175,6 +175,7 @@ def test_replica_mode_does_not_get_round_the_capture(users):
     assert users.rows("select count(*) from users") == [(3,)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statement",
     ["commit", "begin", "rollback", "insert into users values (9); commit; begin", "vacuum", "set search_path = x",

@@ -69,6 +69,7 @@ class Unguarded:
         return self.effect._replace(state=State.DONE, receipt=self.bench.adapter().leave(self.effect))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("statements", "lost"),
     [
@@ -104,6 +105,7 @@ def test_what_was_lost_unsaved_is_told_and_never_taken_back_in_part(owner, state
     assert owner.adapter().leave(effect) == effect.receipt
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statements",
     [
@@ -164,6 +166,7 @@ def program(owner):
     program.ended()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -182,6 +182,7 @@ def test_killed_while_it_was_kept_the_decision_holds(
     assert users(tb, protected)[0] == (1, "ann", "admin")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", [(), ("--json",), ("--max-rows", "1")])
 def test_a_dry_run_shows_the_rows_and_leaves_no_trace(
     protected: Shop, tb: Takeback, capsys: pytest.CaptureFixture[str], how: tuple[str, ...]

@@ -223,6 +223,7 @@ def test_misuse_is_told(tb: Takeback, protected: Shop) -> None:
         kept.execute("SELECT 1")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("limit", [0, -1, True, "3"])
 def test_a_limit_of_rows_is_a_number(tb: Takeback, protected: Shop, limit: Any) -> None:
     with tb.run("agent") as run:
@@ -232,6 +233,7 @@ def test_a_limit_of_rows_is_a_number(tb: Takeback, protected: Shop, limit: Any) 
         tb.rows(effect, limit=limit)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("statement", ["BEGIN", "COMMIT", "ROLLBACK", "DELETE FROM users; COMMIT"])
 def test_a_caller_cannot_end_the_transaction_that_is_the_effect(
     tb: Takeback, protected: Shop, statement: str

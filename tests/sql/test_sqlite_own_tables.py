@@ -63,6 +63,7 @@ def test_a_program_that_drops_such_a_table_is_taken_back(
     assert notes(noted) == [(1, "x"), (2, "y")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statements",
     [

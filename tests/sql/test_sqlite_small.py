@@ -55,7 +55,7 @@ def test_the_table_of_recent_effects_does_not_grow_for_ever(
             other.begin_with("other", 0, "UPDATE t SET b = -1 WHERE id = 2", (), False)
             assert other.commit()
             other.close()
-    room.undo("op 19", "back", "refuse", False)
+    room.answer("undo", "op 19", "back", "refuse", False)
     room.close()
 
     with closing(apsw.Connection(str(world.file))) as connection:

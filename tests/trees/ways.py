@@ -55,6 +55,6 @@ def sandboxed(run: takeback.Run, argv: Sequence[str], root: Path, on_failure: st
 
 
 def in_place(run: takeback.Run, argv: Sequence[str], root: Path) -> Ran:
-    with run.watch(str(root), force=True) as watch:
+    with run.watch(str(root), any_root=True) as watch:
         ended = directly(argv, root)
     return ended._replace(effect=watch.effect)

@@ -39,8 +39,28 @@ def test_the_house_as_it_is_keeps_them() -> None:
             "class Place means several things: takeback.a, takeback.b.",
         ),
         ({"takeback.noting": ""}, "takeback.noting: name the noun, not what is being done."),
+        (
+            {"takeback.a": "def f():\n" + "    x = 1\n" * rules.LONGEST_FUNCTION},
+            "takeback.a:1: f has 61 lines",
+        ),
+        (
+            {"takeback.a": "class A: ...\nclass B(A): ...\nclass C(B): ..."},
+            "takeback.a: class C stands on B;",
+        ),
+        (
+            {"takeback.a": "class A: ...\nclass B: ...\nclass C(A, B): ..."},
+            "takeback.a: class C stands on A and B;",
+        ),
     ],
-    ids=["a lazy circle", "a circle of types", "a class twice", "a participle"],
+    ids=[
+        "a lazy circle",
+        "a circle of types",
+        "a class twice",
+        "a participle",
+        "a long function",
+        "a tower",
+        "two bases",
+    ],
 )
 def test_what_breaks_them_is_named(sources: Mapping[str, str], said: str) -> None:
     house = _house({"takeback": "", **sources})

@@ -38,10 +38,7 @@ def test_what_did_not_change_is_not_listed(scene):
 def test_a_second_baseline_reads_only_what_changed(scene):
     for number in range(20):
         scene.write(f"d{number}/file", f"content {number}")
-    scene.begin()
-    wait_until_old(scene)
-    scene.begin()
-    assert scene.watched.last.bytes > 0  # once more, because everything was young
+    read_again_because_it_was_young(scene)
     (scene.tree / "d3" / "file").write_text("changed")
     scene.begin()
     only = scene.watched.last
@@ -51,6 +48,18 @@ def test_a_second_baseline_reads_only_what_changed(scene):
 
     assert only.read == 1
     assert scene.watched.last.read == 0 and scene.watched.last.bytes == 0
+
+
+def read_again_because_it_was_young(scene):
+    """A busy machine may take so long from the write to the look that the file is not young any more."""
+    for attempt in range(50):
+        scene.write("young", f"attempt {attempt}")
+        scene.begin()
+        wait_until_old(scene)
+        scene.begin()
+        if scene.watched.last.bytes:
+            return
+    raise AssertionError("no look met a young file")
 
 
 def wait_until_old(scene):

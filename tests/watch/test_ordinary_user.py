@@ -132,7 +132,7 @@ def test_a_file_of_ones_own_that_cannot_be_read_is_named_and_refused_before_anyt
 
     said, hint, effects = desk.as_user(work)
 
-    assert "dir/locked: it is not readable" in said and "Make it readable" in hint and "force" in hint
+    assert "dir/locked: it is not readable" in said and "Make it readable" in hint and "--any-root" in hint
     assert effects == []
 
 
@@ -143,7 +143,7 @@ def test_forced_it_goes_ahead_and_says_what_undo_leaves_behind(desk):
 
     def work(desk):
         with takeback.open(desk.store) as tb:
-            with tb.run("locked") as run, run.watch(desk.tree, force=True) as watched:
+            with tb.run("locked") as run, run.watch(desk.tree, any_root=True) as watched:
                 before = [hole.path.rpartition("/")[2] for hole in watched.left_out]
                 (desk.tree / "locked").unlink()
                 (desk.tree / "top").unlink()

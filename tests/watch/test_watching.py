@@ -133,7 +133,7 @@ def test_home_the_whole_filesystem_and_the_store_are_refused_at_once(tb, tree, t
         for place, words in (("/", "whole"), ("/tmp", "temporary"), (tree, "home"), (tmp_path, "in it")):
             with pytest.raises(Refused, match=words), run.watch(place):
                 pass
-        with pytest.raises(Misuse, match="own store"), run.watch(tmp_path / "store", force=True):
+        with pytest.raises(Misuse, match="own store"), run.watch(tmp_path / "store", any_root=True):
             pass
 
     assert not (tmp_path / "store" / "watch").exists()
@@ -145,7 +145,7 @@ def test_a_tree_over_the_budget_is_refused_unless_forced(tmp_path, tree):
     with takeback.open(tmp_path / "store") as tb, tb.run("large") as run:
         with pytest.raises(Refused, match="more than 2 entries"), run.watch(tree):
             pass
-        with run.watch(tree, force=True) as watched:
+        with run.watch(tree, any_root=True) as watched:
             (tree / "other").unlink()
 
     assert watched.effect
@@ -154,7 +154,7 @@ def test_a_tree_over_the_budget_is_refused_unless_forced(tmp_path, tree):
 def test_the_store_may_lie_in_a_forced_root_and_is_left_alone(tmp_path):
     (tmp_path / "file").write_text("x")
     with takeback.open(tmp_path / "store") as tb:
-        with tb.run("around") as run, run.watch(tmp_path, force=True) as watched:
+        with tb.run("around") as run, run.watch(tmp_path, any_root=True) as watched:
             (tmp_path / "file").unlink()
         assert [change.path for change in watched.changes] == [str(tmp_path / "file")]
         assert [hole.reason for hole in watched.left_out] == ["it is takeback's own store"]
@@ -200,7 +200,7 @@ def test_a_file_mounted_inside_is_a_hole_because_it_is_written_elsewhere(tb, tre
                 pass
             assert "dir/file: another file is mounted there" in str(refused.value)
             assert "Unmount it" in refused.value.hint
-            with run.watch(tree, force=True) as watched:
+            with run.watch(tree, any_root=True) as watched:
                 (tree / "dir" / "file").write_text("changed")
                 (tree / "other").unlink()
         tb.undo(watched.effect)

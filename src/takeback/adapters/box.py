@@ -5,11 +5,18 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, Protocol
 
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Conflict, Corrupt, Drifted, Misuse, Refused, TakebackError
-from takeback.model.box import Link, Point, box_of, point_from_json, point_to_json
+from takeback.model.box import (
+    Link,
+    Point,
+    box_of,
+    point_from_json,
+    point_to_json,
+)
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect
 from takeback.model.ids import new_id, short
@@ -51,9 +58,8 @@ class Heads(Protocol):
 def box_change(
     kind: str, resource: str, summary: str, start: Point, to: Point, args: dict[str, Any]
 ) -> Change:
-    return Change(
-        "box", kind, resource, summary, {**args, "from": point_to_json(start), "to": point_to_json(to)}
-    )
+    args = {**args, "from": point_to_json(start), "to": point_to_json(to)}
+    return Change("box", kind, resource, summary, args)
 
 
 class BoxAdapter:
@@ -70,12 +76,10 @@ class BoxAdapter:
             outcome = self._outcome(change, _needed(of))
             nothing = outcome.outcome is not Outcome.UNDONE
             return Assessment((change.resource,), offers, changes_nothing=nothing, outcomes=(outcome,))
-        now = self.heads.head(box_of(change.resource))
-        if now == _point(change, "to"):
-            return Assessment((change.resource,), offers, changes_nothing=True)
-        if now != _point(change, "from"):
+        now = point_to_json(self.heads.head(box_of(change.resource)))
+        if now not in (change.args["from"], change.args["to"]):
             raise _drifted(change)
-        return Assessment((change.resource,), offers)
+        return Assessment((change.resource,), offers, changes_nothing=now == change.args["to"])
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
         return ()
@@ -101,8 +105,7 @@ class BoxAdapter:
 
     def apply(self, effect: Effect) -> Receipt:
         for target in effect.targets:
-            if not self._moved(target.resource, target.before, target.after):
-                raise _drifted(effect.change)
+            self._move(effect, target.resource, target.before, target.after)
         return Receipt()
 
     def verify(self, effect: Effect) -> Sighting:
@@ -112,8 +115,7 @@ class BoxAdapter:
 
     def undo(self, effect: Effect) -> None:
         for target in effect.targets:
-            if not self._moved(target.resource, target.after, target.before):
-                raise _drifted(effect.change)
+            self._move(effect, target.resource, target.after, target.before)
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held: a layer that no effect came of is scratch, and goes with the next sweep."""
@@ -134,43 +136,36 @@ class BoxAdapter:
         except TakebackError:
             return False
 
-    def _moved(self, resource: str, start: dict[str, Any], to: dict[str, Any]) -> bool:
-        return self.heads.move(box_of(resource), point_from_json(start), point_from_json(to))
+    def _move(self, effect: Effect, resource: str, start: dict[str, Any], to: dict[str, Any]) -> None:
+        if not self.heads.move(box_of(resource), point_from_json(start), point_from_json(to)):
+            raise _drifted(effect.change)
 
     def _sighted(self, target: Target) -> TargetSighting:
         box = box_of(target.resource)
         if not self.heads.exists(box):
             return TargetSighting(target.resource, Standing.UNKNOWN, {}, f"box {short(box)} is not there")
         now = point_to_json(self.heads.head(box))
-        if now == target.after:
-            return TargetSighting(target.resource, Standing.AFTER, now)
-        if now == target.before:
-            return TargetSighting(target.resource, Standing.BEFORE, now)
+        for standing, point in ((Standing.AFTER, target.after), (Standing.BEFORE, target.before)):
+            if now == point:
+                return TargetSighting(target.resource, standing, now)
         return TargetSighting(target.resource, Standing.FOREIGN, now, f"box {short(box)} is at another point")
 
     def _outcome(self, change: Change, of: Effect) -> TargetOutcome:
         """What would become of the box. Force goes there from wherever it stands."""
         (target,) = of.targets
         box = box_of(target.resource)
+        found = TargetOutcome(target.resource, Outcome.CONFLICT, effect=of.id)
         if not self.heads.exists(box):
-            return TargetOutcome(
-                target.resource, Outcome.CONFLICT, "is not there any more", of.id, obstacle=Obstacle.OTHER
-            )
+            return found._replace(detail="is not there any more", obstacle=Obstacle.OTHER)
         # Where it stands on something lost itself it may go back over more of that.
         if not self._is_there(point_from_json(target.before)) and self._is_there(self.heads.head(box)):
-            return TargetOutcome(
-                target.resource,
-                Outcome.CONFLICT,
-                "has lost the layers of that point",
-                of.id,
-                obstacle=Obstacle.OTHER,
-            )
+            return found._replace(detail="has lost the layers of that point", obstacle=Obstacle.OTHER)
         now = point_to_json(self.heads.head(box))
         if now == target.before:
-            return TargetOutcome(target.resource, Outcome.ALREADY, "it is at that point", of.id)
+            return found._replace(outcome=Outcome.ALREADY, detail="it is at that point")
         if now == target.after or change.args.get("on_conflict") == OnConflict.FORCE:
-            return TargetOutcome(target.resource, Outcome.UNDONE, "", of.id)
-        return TargetOutcome(target.resource, Outcome.CONFLICT, "has moved on to another point", of.id)
+            return found._replace(outcome=Outcome.UNDONE)
+        return found._replace(detail="has moved on to another point")
 
 
 def _needed(of: Effect | None) -> Effect:
@@ -179,10 +174,6 @@ def _needed(of: Effect | None) -> Effect:
             "There is nothing to take back: the effect moved no box.", hint="Name an effect that was done."
         )
     return of
-
-
-def _point(change: Change, name: str) -> Point:
-    return point_from_json(change.args[name])
 
 
 def _drifted(change: Change) -> Refused:
@@ -195,10 +186,8 @@ def _drifted(change: Change) -> Refused:
 
 # Which layers of a chain are squashed into one.
 #
-# A chain is squashed in steps of 16: every 16 layers one that stands for them, every 256 one that stands
-# for those, and
-# so on. So each layer is linked once for each level, and any point is reached over at most 15 of each
-# level: 45 for a
+# A chain is squashed in steps of 16: every 16 layers one that stands for them, every 256 one that stands for those, and
+# so on. So each layer is linked once for each level, and any point is reached over at most 15 of each level: 45 for a
 # chain of 4,096 commands, far from the 500 that the kernel can stack. The layers themselves stay for undo.
 
 
@@ -242,22 +231,16 @@ def squash_below(layers: Chains, layer: str) -> None:
         size *= STEP
 
 
-def squash_stretch(layers: Chains, layer: str, until: int) -> bool:
+def squash_stretch(layers: Chains, layer: str, until: int) -> None:
     """One that stands for a layer and those below it that are deeper than `until`."""
-    stretch: list[Link] = []
-    for link in layers.chain(layer):
-        if link.depth <= until:
-            break
-        stretch.append(link)
+    stretch = list(takewhile(lambda link: link.depth > until, layers.chain(layer)))
     if len(stretch) < 2 or layers.depth(stretch[-1].parent) != until:
-        return False
-    if not all(map(layers.is_whole, stretch)):
-        return False  # what is damaged must not look as if it were not
-    squash_links(layers, stretch)
-    return True
+        return
+    if all(map(layers.is_whole, stretch)):  # what is damaged must not look as if it were not
+        squash_links(layers, stretch)
 
 
-def squash_links(layers: Chains, stretch: list[Link]) -> Link:
+def squash_links(layers: Chains, stretch: list[Link]) -> None:
     """It counts only when it is durable: the layers it stands for may be swept then."""
     from takeback.sandbox.layer_owner import remove_as_owner, squash_as_owner
 
@@ -274,7 +257,6 @@ def squash_links(layers: Chains, stretch: list[Link]) -> Link:
         raise
     layers.add(made)
     layers.reread(box)
-    return made
 
 
 def is_long(layers: Chains, layer: str) -> bool:
@@ -292,8 +274,7 @@ def shorten(layers: Chains, layer: str) -> None:
             squash_links(layers, stretch)
 
 
-# What commands in a box have exported. Variables often hold secrets, and records are for ever: so a record
-# names only
+# What commands in a box have exported. Variables often hold secrets, and records are for ever: so a record names only
 # a blob, which goes when the effect is forgotten and the box stands elsewhere.
 
 

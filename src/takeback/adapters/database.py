@@ -283,9 +283,8 @@ class Attachment(NamedTuple):
 
     always: tuple[str, ...] = ()  # tables that have them whether a run works or not
     now: tuple[str, ...] = ()  # tables that have them only for now
-    users: tuple[
-        str, ...
-    ] = ()  # who needs those, in words; empty: they were left, and the next change removes them
+    # Who needs those, in words; empty: they were left, and the next change removes them.
+    users: tuple[str, ...] = ()
 
 
 class Cover(NamedTuple):
@@ -343,9 +342,8 @@ OPEN = "open"
 class Reviewed(NamedTuple):
     """The changes of an open transaction, before others see them."""
 
-    receipt: (
-        dict[str, Any] | None
-    )  # what `commit` would tell; None: nothing was changed, and it was rolled back
+    # What `commit` would tell; None: nothing was changed, and it was rolled back.
+    receipt: dict[str, Any] | None
     rows: Iterable[RowChange] = ()  # nobody can read them later, until it is kept
     how: str = OPEN  # "prepared": the database holds it, whoever ends; "open": only this session does
 

@@ -15,27 +15,22 @@ class Traits(NamedTuple):
     stages: bool = False  # has stage()
     atomic: bool = False  # readers never see a mixture, even of several targets
     exact: bool = True  # there and back is equal in every property
-    marks: bool = (
-        False  # a marker made in the same step as the change tells whether it happened, whatever came later
-    )
+    # A marker made in the same step as the change tells whether it happened, whatever came later.
+    marks: bool = False
     redoes: bool = True  # what was taken back can be brought back
     watches: bool = False  # has found(): someone else makes the change, and it is told by comparing
-    holds: bool = (
-        False  # has release(): it holds things outside the blobs for as long as an effect can be undone
-    )
-    calls: bool = (
-        False  # it calls functions of the application: what it did is settled by asking, or by a person
-    )
+    # Has release(): it holds things outside the blobs for as long as an effect can be undone.
+    holds: bool = False
+    # It calls functions of the application: what it did is settled by asking, or by a person.
+    calls: bool = False
     keys: bool = False  # its targets are keys of a file; the file as a whole is in the payload
     boxes: bool = False  # its targets are layers of a box
     merges: bool = False  # has whole_files(): it can take an edit of a file out from under later ones
     divides: bool = False  # has bonds(): some paths of an effect can be taken back without the others
-    glances: bool = (
-        False  # has unchanged(): what it assessed for an undo is recognised without reading it again
-    )
+    # Has unchanged(): what it assessed for an undo is recognised without reading it again.
+    glances: bool = False
 
 
-_NOTHING = Traits()
 _DATABASE = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
 _TREE = Traits(exact=True, holds=True, merges=True, divides=True)
 # Here, so that whoever has an effect and asks no adapter need not load one.
@@ -44,9 +39,7 @@ TRAITS = {
     "call": Traits(exact=False, marks=True, redoes=False, calls=True),
     "command": _TREE,
     "config": Traits(stages=True, atomic=True, exact=True, merges=True, keys=True),
-    "file": Traits(
-        stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True, glances=True
-    ),
+    "file": _TREE._replace(stages=True, glances=True),
     "mariadb": _DATABASE,
     "postgres": _DATABASE,
     "redis": _DATABASE._replace(watches=False),
@@ -57,7 +50,7 @@ TRAITS = {
 
 def traits_of(change: Change) -> Traits:
     """What its adapter promises; one that is not installed here promises nothing."""
-    return TRAITS.get(change.adapter, _NOTHING)
+    return TRAITS.get(change.adapter, Traits())
 
 
 class Receipt(NamedTuple):

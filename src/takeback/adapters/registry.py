@@ -100,8 +100,6 @@ def _for_database(name: str, blobs: Blobs, keyring: "Keyring", waiting: Waiting)
         from takeback.adapters.redis.adapter import RedisAdapter
 
         return RedisAdapter(blobs, keyring)
-    if name == "mariadb":
-        from takeback.adapters.mariadb.adapter import MariaAdapter
+    from takeback.adapters.mariadb.adapter import MariaAdapter
 
-        return MariaAdapter(blobs, keyring, waiting)
-    raise KeyError(name)
+    return MariaAdapter(blobs, keyring, waiting)

@@ -338,7 +338,7 @@ def _token(value: Any) -> Any:
     return plain_type(value), value
 
 
-_LARGEST_BY_KEY = {"yaml": 1 << 20}  # its parser needs a minute for more
+_LARGEST_YAML = 1 << 20  # its parser needs a minute for more
 _CONTEXT = 3
 
 
@@ -354,9 +354,8 @@ def merge(ours: bytes, base: bytes, theirs: bytes, path: bytes) -> Merged:
 
     three = (ours, base, theirs)
     format = known_format(os.fsdecode(path))
-    most = _LARGEST_BY_KEY.get(format, 0)
-    if most and max(map(len, three)) > most:
-        return Merged(None, f"is too large to merge by key (over {most >> 20} MB)")
+    if format == "yaml" and max(map(len, three)) > _LARGEST_YAML:
+        return Merged(None, f"is too large to merge by key (over {_LARGEST_YAML >> 20} MB)")
     if any(b"\0" in one for one in three):
         return Merged(None, "is not text, so it cannot be merged")
     result = _by_key(format, *three) if format else _by_line(*three)
@@ -373,24 +372,20 @@ def lines_merged(ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
 def _by_line(ours: bytes, base: bytes, theirs: bytes) -> Merged:
     now, old, new = (one.splitlines(keepends=True) for one in (ours, base, theirs))
     try:
-        return Merged(
-            b"".join(edited(now, merge_edits(old, new, now), new)), "merged by line; other changes stay"
-        )
+        merged = edited(now, merge_edits(old, new, now), new)
     except Clash as clash:
-        where = _lines(clash.start, clash.end)
-        if clash.ambiguous:
-            return Merged(None, f"does not merge: {where} could be merged in more than one way")
-        return Merged(None, f"does not merge: {where} changed since")
+        first, last = clash.start + 1, max(clash.start + 1, clash.end)
+        where = f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
+        return Merged(None, f"does not merge: {where} {_why(clash)}")
+    return Merged(b"".join(merged), "merged by line; other changes stay")
 
 
-def _lines(start: int, end: int) -> str:
-    first, last = start + 1, max(start + 1, end)
-    return f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
+def _why(clash: "Clash | KeyClash") -> str:
+    return "could be merged in more than one way" if clash.ambiguous else "changed since"
 
 
 def _by_key(format: str, ours: bytes, base: bytes, theirs: bytes) -> Merged:
     from takeback.adapters.config import formats
-    from takeback.adapters.config.keys import same
     from takeback.errors import TakebackError
 
     try:
@@ -398,16 +393,13 @@ def _by_key(format: str, ours: bytes, base: bytes, theirs: bytes) -> Merged:
         wanted = merged_document(old, new, now)
         by_line = lines_merged(ours, base, theirs)
         if by_line is not None and same(formats.read(format, by_line), wanted):
-            return Merged(
-                by_line, "merged by key; other changes stay"
-            )  # comments and layout of the change go with it
+            # Comments and layout of the change go with it.
+            return Merged(by_line, "merged by key; other changes stay")
         if same(old, new):
             return Merged(None, "does not merge: the change is in comments or layout, which changed since")
         data = formats.rewritten(format, ours, wanted)
     except KeyClash as clash:
-        where = clash.pointer or "the whole document"
-        why = "could be merged in more than one way" if clash.ambiguous else "changed since"
-        return Merged(None, f"does not merge: {where} {why}")
+        return Merged(None, f"does not merge: {clash.pointer or 'the whole document'} {_why(clash)}")
     except TakebackError as error:
         return Merged(None, f"does not merge: {str(error).rstrip('.')}. {error.hint}".rstrip(" ."))
     except RecursionError:
@@ -448,28 +440,20 @@ def _group(group: list[Hunk], old: list[bytes], new: list[bytes]) -> list[str]:
     told = [f"@@ -{_span(start, size)} +{_span(new_start, new_size)} @@\n"]
     at = start
     for hunk in group:
-        told += [_shown(" ", line) for line in old[at : hunk.start]]
-        told += [_shown("-", line) for line in old[hunk.start : hunk.end]]
-        told += [_shown("+", line) for line in new[hunk.new_start : hunk.new_end]]
+        told += _shown(" ", old[at : hunk.start])
+        told += _shown("-", old[hunk.start : hunk.end])
+        told += _shown("+", new[hunk.new_start : hunk.new_end])
         at = hunk.end
-    return told + [_shown(" ", line) for line in old[at : at + after]]
+    return told + _shown(" ", old[at : at + after])
 
 
 def _span(start: int, size: int) -> str:
     return f"{start + 1 if size else start},{size}"
 
 
-def _shown(sign: str, line: bytes) -> str:
-    text = line.decode("utf-8", "replace")
-    return (
-        f"{sign}{text}" if line.endswith((b"\n", b"\r")) else f"{sign}{text}\n\\ No newline at end of file\n"
-    )
-
-
-def merged_value(base: Any, theirs: Any, ours: Any) -> tuple[bool, Any]:
-    """Whether the values of one key merge, and what comes of it."""
-
-    try:
-        return True, merged_document(base, theirs, ours)
-    except KeyClash:
-        return False, None
+def _shown(sign: str, lines: list[bytes]) -> list[str]:
+    odd = "\n\\ No newline at end of file\n"
+    return [
+        sign + line.decode("utf-8", "replace") + ("" if line.endswith((b"\n", b"\r")) else odd)
+        for line in lines
+    ]

@@ -387,8 +387,8 @@ def without_room(opened: OpenStore, more: int) -> None:
 
 def copy_to(opened: OpenStore, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
     """Copy this store to a directory or a `postgresql://` address where no store is yet. No process can write to this
-    store during the copy. Calling it again resumes an interrupted copy. Afterwards this store is read-only, because
-    unfinished work must not continue in two places; after a `backup` the copy is read-only instead."""
+    store during the copy. Calling it again resumes an interrupted copy. Afterwards this store accepts nothing
+    new, because unfinished work must not continue in two places; after a `backup` the copy accepts nothing new instead."""
     from takeback.storage.copy import copy_store
 
     target = open_store(path, now, blobs, copying=opened.store.name)

@@ -265,7 +265,7 @@ class Run:
     def watch(
         self,
         *roots: "str | bytes | os.PathLike[str]",
-        force: bool = False,
+        any_root: bool = False,
         about: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Watch:
@@ -273,7 +273,7 @@ class Run:
         or is None. `any_root` allows roots that are refused otherwise: home, `/`, very large trees, and trees with
         unreadable files."""
         self._core.refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
-        return Watch(self._core, roots, force, dict(about or {}), summary)
+        return Watch(self._core, roots, any_root, dict(about or {}), summary)
 
     def sandbox(
         self,

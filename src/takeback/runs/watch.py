@@ -50,13 +50,13 @@ class Watch:
         self,
         core: RunCore,
         roots: "Sequence[str | bytes | os.PathLike[str]]",
-        force: bool,
+        any_root: bool,
         about: dict[str, Any],
         summary: str,
     ) -> None:
         self._core = core
         self._named = roots
-        self._force = force
+        self._any_root = any_root
         self._about = about
         self._summary = summary
         self._proposal: Effect | None = None
@@ -107,9 +107,9 @@ class Watch:
         parts.refuse_if_suspect()
         place = place_of(parts)
         roots = roots_of(self._named)
-        refuse_dangerous(roots, place.store, self._force)
+        refuse_dangerous(roots, place.store, self._any_root)
         bounds = Bounds(capture=settings.max_capture_bytes)
-        if not self._force:
+        if not self._any_root:
             bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
         release_dead(parts, place, [one.resource for one in roots] if self._core.trees else None)
@@ -149,7 +149,7 @@ class Watch:
         core, parts = self._core, self._core.parts
         roots = [baseline.root for _, baseline in self._roots]
         holes = [(baseline.root, hole) for watched, baseline in self._roots for hole in watched.holes()]
-        holes = refuse_destroyable(holes, roots, self._force)
+        holes = refuse_destroyable(holes, roots, self._any_root)
         self.left_out = tuple(hole._replace(path=f"{root}/{hole.path}") for root, hole in holes)
         self.coverage = of_roots(tuple(display(root) for root in roots), apart=self._telling is not None)
         args: dict[str, Any] = {

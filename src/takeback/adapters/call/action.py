@@ -1,6 +1,7 @@
 """An action: a function that acts on the world outside, with the functions that verify and compensate it."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -36,9 +37,8 @@ class Compensation(NamedTuple):
 
     function: Callable[..., Any]
     signature: Signature
-    verify: Callable[..., Any] | None = (
-        None  # asks whether this has happened; else the action's own probe is asked
-    )
+    # Asks whether this has happened; else the action's own probe is asked.
+    verify: Callable[..., Any] | None = None
     retries: int = 0
     timeout: float = TIMEOUT
     honours_key: bool = False
@@ -133,8 +133,8 @@ class Action:
 
     @cached_property
     def everywhere(self) -> bool:
-        """Whether another process can find it: what is made inside a function goes with it, and a script that does
-        things when it is imported is not imported."""
+        """Whether another process can find it: not if it is made inside a function, or in a script that does things
+        when it is imported."""
         if "<locals>" in self.function.__qualname__ or self.module == "__main__":
             return False
         return not (self.script and busy_line(self.module, self.where))
@@ -156,17 +156,17 @@ def action(
     version: int = 1,
     resource: str = "",
 ) -> Any:
-    """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the world
-    when the answer is lost.
+    """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the
+    outside world if the answer is lost.
 
     `expects` must hold right before the call. `verify(key=…, …)` asks the outside world and returns the receipt it
     found, or None. `undo` is the function that compensates it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
     seconds the outcome is in doubt. A call whose result is not found `settles_in` seconds later did not happen. `risk`
-    (low, medium, high) is shown to people who look or approve. `retries`: how often it is called again by itself, with
-    the same key, once that is known to be safe: the probe found nothing, or the other side `honours_key`. `certain`
+    (low, medium, high) is shown to people who look or approve. `retries`: how often takeback calls it again, with the
+    same key, if that is safe: the probe found nothing, or the other side `honours_key`. `certain`
     names errors which mean that nothing happened. `resource` says what it is about, with arguments in braces
-    ("flags/{name}"): calls about one thing know of each other, and undo of an earlier one is refused while a later one
-    is in force."""
+    ("flags/{name}"): undo of an earlier call about a thing is refused while a later call about it is in
+    force."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = ActionTerms(
         expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource
@@ -204,8 +204,8 @@ def _refuse_wordless(name: str, way: "IRREVERSIBLE | MANUAL") -> None:
 
 
 def _refuse_unfit(name: str, terms: ActionTerms) -> None:
-    errors: tuple[object, ...] = terms.certain
-    if not all(_is_error(one) for one in errors):
+    errors = cast("tuple[object, ...]", terms.certain)
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in errors):
         raise Misuse(f"{name}: certain= names errors.", hint="For example certain=(ValueError,).")
     refuse_odd_name("An action", name, "billing.charge")
     if terms.risk not in RISKS:
@@ -234,10 +234,6 @@ def _refuse_keyless(who: str, honours_key: object, signature: Signature) -> None
         )
 
 
-def _is_error(one: object) -> bool:
-    return isinstance(one, type) and issubclass(one, BaseException)
-
-
 def _refuse_odd_numbers(name: str, **numbers: float) -> None:
     for what, value in numbers.items():
         whole = what in ("retries", "version")
@@ -254,8 +250,6 @@ def _refuse_odd_numbers(name: str, **numbers: float) -> None:
 def home_of(function: Callable[..., Any]) -> tuple[str, str, bool]:
     """The module that another process would import, the directory that has to be on its path ("" where that is not
     needed), and whether it was run as a script: then it may do things when it is imported."""
-    import os
-
     module: str = function.__module__
     if module != "__main__":
         spec = getattr(sys.modules.get(module), "__spec__", None)
@@ -274,8 +268,6 @@ def home_of(function: Callable[..., Any]) -> tuple[str, str, bool]:
 
 def _root(origin: str | None, module: str) -> str:
     """Of a package the directory that it lies in."""
-    import os
-
     if not origin or not os.path.isabs(origin):
         return ""
     path = os.path.dirname(origin)
@@ -316,16 +308,11 @@ def thing_of(args: dict[str, Any]) -> str:
     return args.get(_THING, "")
 
 
-def may_be_one(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Whether two calls of one action, each as its arguments and its result, may have changed the same thing: nothing
-    in them names two different ones."""
-    return not any(_told_apart(mine, its) for mine, its in zip(one, other, strict=True))
-
-
-def _told_apart(one: Any, other: Any, name: str = "") -> bool:
+def told_apart(one: Any, other: Any, name: str = "") -> bool:
+    """Whether the arguments of two calls of one action, or their results, name two different things."""
     if isinstance(one, dict) and isinstance(other, dict):
         mine, its = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        return any(_told_apart(mine[key], its[key], key) for key in mine.keys() & its.keys())
+        return any(told_apart(mine[key], its[key], key) for key in mine.keys() & its.keys())
     if isinstance(one, (dict, list)) or isinstance(other, (dict, list)) or one == other:
         return False
     if isinstance(one, str) and isinstance(other, str) and _MADE_UP.match(one) and _MADE_UP.match(other):

@@ -11,12 +11,12 @@ from takeback.adapters.call.action import (
     Compensation,
     about,
     arguments_of,
-    may_be_one,
     result_of,
     thing_of,
+    told_apart,
 )
 from takeback.adapters.call.ask import MOST, Asker, Processes
-from takeback.adapters.call.compensator import BACK_OFF, Actions, Compensator, action_of, in_words, just_now
+from takeback.adapters.call.compensator import BACK_OFF, Actions, Compensator, in_words, just_now
 from takeback.adapters.call.functions import KEY, Hands, TimedOut, bound
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import (
@@ -78,7 +78,7 @@ class CallAdapter:
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind == UNDO:
             return self._assess_undo(change, of)
-        action = self._action(change)
+        action = self.actions.of(change)
         way = action.way_back
         if way is None:
             raise NoRemedy(
@@ -97,24 +97,22 @@ class CallAdapter:
             )
         resources = tuple(target.resource for target in of.targets)
         way = self._back.way_of(of)
+        outcome, detail = Outcome.UNDONE, f"by hand: {way.steps}" if isinstance(way, MANUAL) else ""
+        offers = (Offer(Strategy.MANUAL, exact=False, why="a compensated call cannot be redone"),)
         if isinstance(way, IRREVERSIBLE):
-            outcomes = tuple(
-                TargetOutcome(one, Outcome.EXCLUDED, f"cannot be undone: {way.why}", of.id)
-                for one in resources
-            )
-            return Assessment(resources, (), outcomes=outcomes)
-        detail = f"by hand: {way.steps}" if isinstance(way, MANUAL) else ""
-        outcomes = tuple(TargetOutcome(one, Outcome.UNDONE, detail, of.id) for one in resources)
-        offer = Offer(Strategy.MANUAL, exact=False, why="a compensated call cannot be redone")
-        return Assessment(resources, (offer,), outcomes=outcomes)
+            outcome, detail, offers = Outcome.EXCLUDED, f"cannot be undone: {way.why}", ()
+        outcomes = tuple(TargetOutcome(one, outcome, detail, of.id) for one in resources)
+        return Assessment(resources, offers, outcomes=outcomes)
 
     def may_be_about_one(self, effect: Effect, later: Effect) -> bool:
         if later.change.kind == UNDO or effect.change.args.get("action") != later.change.args.get("action"):
             return False
         if thing_of(effect.change.args) or thing_of(later.change.args):
             return False  # the journal names what they are about
-        mine, its = ((arguments_of(one), result_of(one)) for one in (effect, later))
-        return may_be_one(mine, its)
+        return not (
+            told_apart(arguments_of(effect), arguments_of(later))
+            or told_apart(result_of(effect), result_of(later))
+        )
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
         return ()
@@ -127,7 +125,7 @@ class CallAdapter:
         if effect.of:
             targets = tuple(Target(one.resource, one.after, one.before) for one in effect.of.targets)
         else:
-            terms = self._action(effect.change).terms
+            terms = self.actions.of(effect.change).terms
             payload |= {
                 "version": terms.version,
                 "milliseconds": int(terms.timeout * 1000),
@@ -140,7 +138,7 @@ class CallAdapter:
     def apply(self, effect: Effect) -> Receipt:
         if effect.of:
             return self._back.make_up_for(effect, effect.of)
-        action = self._action(effect.change)
+        action = self.actions.of(effect.change)
         terms = action.terms
         self._hold_before(effect, terms.timeout)
         for tries in range(terms.retries + 1):
@@ -161,11 +159,8 @@ class CallAdapter:
                 ) from error
             # Whatever else it raises leaves open how far it came.
             except Exception as error:
-                if (
-                    isinstance(error, InDoubt)
-                    or tries == terms.retries
-                    or not self._may_try_again(effect, action)
-                ):
+                is_last = isinstance(error, InDoubt) or tries == terms.retries
+                if is_last or not self._may_try_again(effect, action):
                     raise _lost(effect, error) from error
             time.sleep(min(BACK_OFF * 2**tries, MOST))
             self._processes.hold(effect.run, terms.timeout)
@@ -198,7 +193,7 @@ class CallAdapter:
             return self._back.verify(effect, effect.of)
         if effect.id in self._made_up_for:
             return self._verify_made_up_for(effect)
-        action = self._action(effect.change)
+        action = self.actions.of(effect.change)
         if action.terms.verify is None:
             return self._asker.by_its_word(effect, action.terms.honours_key)
         seen = self._asker.look(effect, action, arguments_of(effect), expected=True)
@@ -229,7 +224,7 @@ class CallAdapter:
 
     def _with_receipt(self, effect: Effect) -> Effect:
         """With the receipt that the probe found, if the process died before it recorded one."""
-        action = self._action(effect.change)
+        action = self.actions.of(effect.change)
         if effect.receipt or action.terms.verify is None:
             return effect
         seen = self._asker.look(effect, action, arguments_of(effect), expected=True)
@@ -238,7 +233,7 @@ class CallAdapter:
     def _verify_made_up_for(self, effect: Effect) -> Sighting:
         """As an undo is looked at: a payment stays to be seen beside its refund."""
         way = self._back.way_of(effect)
-        if self._action(effect.change).terms.verify is None and not getattr(way, "verify", None):
+        if self.actions.of(effect.change).terms.verify is None and not getattr(way, "verify", None):
             return Sighting(Standing.BEFORE)
         seen = self._back.verify(just_now(effect), effect)
         if seen.standing is Standing.AFTER:
@@ -251,9 +246,6 @@ class CallAdapter:
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held."""
-
-    def _action(self, change: Change) -> Action:
-        return action_of(self.actions, change)
 
 
 def _offer(action: Action) -> Offer:

@@ -81,25 +81,55 @@ class Asker:
         """The answer of the action's probe, once it is final. `expected` is the answer that a late result would change
         to. Raises `InDoubt` while the probe does not answer, or the answer may still change. With `undo`, the undo may
         be late."""
-        terms = action.terms
+        terms, probe = action.terms, action.terms.verify
+        assert probe
+        named = fitting(probe, {KEY: effect.key, **arguments})
 
         def ask() -> CallSeen:
-            return _ask(self._hands, effect, action, arguments)
+            try:
+                return self._answer(effect, probe, named, terms.timeout)
+            except VerifyFailed as wrong:
+                return CallSeen(False, wrong.receipt, str(wrong))
 
         longest = _longest(terms.timeout, terms.retries)
         return self._believed(undo or effect, ask, longest, terms.settles_in, expected)
 
     def look_for_undo(self, undo: Effect, way: Compensation, offered: Mapping[str, Any]) -> bool:
-        assert way.verify
-        named = fitting(way.verify, offered)
+        probe = way.verify
+        assert probe
+        named = fitting(probe, offered)
 
         def ask() -> CallSeen:
-            assert way.verify
-            return _seen(undo, _answer(self._hands, undo, way.verify, named, way.timeout))
+            return self._answer(undo, probe, named, way.timeout)
 
         # Where keys are honoured it does no harm to be too early: it is called again, and is the same call.
         longest = 0.0 if way.honours_key else _longest(way.timeout, way.retries)
         return self._believed(undo, ask, longest, way.settles_in, expected=True).there
+
+    def _answer(
+        self, effect: Effect, probe: Callable[..., Any], named: dict[str, Any], timeout: float
+    ) -> CallSeen:
+        trouble: Exception | None = None
+        for tries in range(TRIES):
+            if tries:
+                time.sleep(FIRST * 2 ** (tries - 1))
+            try:
+                answer = self._hands.call(probe, (), named, min(timeout, LONGEST))
+            except VerifyFailed:
+                raise
+            except TimedOut as error:
+                trouble = error
+                break  # it has had its time
+            # Whatever it raises: it was asked and did not answer.
+            except Exception as error:  # noqa: BLE001
+                trouble = error
+            else:
+                return _seen(effect, answer)
+        raise InDoubt(
+            f"{effect.change.summary}: whether it happened could not be asked ({type(trouble).__name__}: {trouble}).",
+            hint="It stays in doubt. takeback asks again when the store is next opened; `takeback recover` asks now.",
+            effect=effect.id,
+        ) from trouble
 
     def _believed(
         self, effect: Effect, ask: Callable[[], CallSeen], longest: float, settles_in: float, expected: bool
@@ -128,11 +158,8 @@ class Asker:
         if effect.receipt:
             return Sighting(Standing.AFTER, receipt=effect.receipt)
         self.refuse_under_way(effect)
-        return Sighting(
-            Standing.UNKNOWN,
-            "it has no verify=, so takeback cannot find out whether it happened",
-            again=again,
-        )
+        why = "it has no verify=, so takeback cannot find out whether it happened"
+        return Sighting(Standing.UNKNOWN, why, again=again)
 
     def refuse_under_way(self, effect: Effect) -> None:
         """Raise `InDoubt` while the calling process may still send the call: "not found" is no answer then."""
@@ -183,54 +210,13 @@ def caller_of(effect: Effect) -> Caller | None:
     return Caller(Owner(*given[0]), *given[1:]) if given else None
 
 
-def _ask(hands: Hands, effect: Effect, action: Action, arguments: Mapping[str, Any]) -> CallSeen:
-    probe = action.terms.verify
-    assert probe
-    try:
-        receipt = _answer(
-            hands, effect, probe, fitting(probe, {KEY: effect.key, **arguments}), action.terms.timeout
-        )
-    except VerifyFailed as wrong:
-        return CallSeen(False, wrong.receipt, str(wrong))
-    return _seen(effect, receipt)
-
-
 def _seen(effect: Effect, answer: Any) -> CallSeen:
     """Refuse an empty answer: an empty list may mean a search without results, or an empty receipt."""
-    if (
-        isinstance(answer, (str, bytes, int, float, list, tuple, dict, set))
-        and not answer
-        and answer is not False
-    ):
+    there = answer is not None and answer is not False
+    if there and not answer and isinstance(answer, (str, bytes, int, float, list, tuple, dict, set)):
         raise InDoubt(
             f"{effect.change.summary}: its probe answered {answer!r}, which is neither a receipt nor None.",
             hint="Let verify= return what it found, and None when there is nothing. Nothing is decided until then.",
             effect=effect.id,
         )
-    return CallSeen(answer is not None and answer is not False, answer)
-
-
-def _answer(
-    hands: Hands, effect: Effect, probe: Callable[..., Any], named: dict[str, Any], timeout: float
-) -> Any:
-    pause = FIRST
-    trouble: Exception | None = None
-    for tries in range(TRIES):
-        if tries:
-            time.sleep(pause)
-            pause *= 2
-        try:
-            return hands.call(probe, (), named, min(timeout, LONGEST))
-        except VerifyFailed:
-            raise
-        except TimedOut as error:
-            trouble = error
-            break  # it has had its time
-        # Whatever it raises: it was asked and did not answer.
-        except Exception as error:  # noqa: BLE001
-            trouble = error
-    raise InDoubt(
-        f"{effect.change.summary}: whether it happened could not be asked ({type(trouble).__name__}: {trouble}).",
-        hint="It stays in doubt. takeback asks again when the store is next opened; `takeback recover` asks now.",
-        effect=effect.id,
-    ) from trouble
+    return CallSeen(there, answer)

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +34,9 @@ class Actions:
             )
         self._seen[action.name] = action
 
+    def of(self, change: Change) -> Action:
+        return self.find(change.args["action"], *change.args["home"])
+
     def find(self, name: str, module: str, where: str, script: bool = False) -> Action:
         """`module` and `where` are what the journal says of its home. Code is imported from there and from nowhere
         else: a directory that someone happens to be in is not searched."""
@@ -57,8 +60,9 @@ class Actions:
                 trouble = trouble or f"{one} cannot be imported ({type(error).__name__}: {error})"
                 continue
             try:
-                for found in _actions_in(loaded):
-                    self.see(found)
+                for found in list(vars(loaded).values()):
+                    if isinstance(found, Action):
+                        self.see(found)
             except Misuse as error:
                 raise ActionMissing(f"{error} Nothing was called.", hint=error.hint) from error
             if name in self._seen:
@@ -75,19 +79,15 @@ def _fitting(action: Action, where: str) -> Action:
     """Two projects may each have a module of the same name: then what the one called is not for the other to ask about,
     or to undo. One that is nowhere else any more has moved; a name that was given to it is a promise."""
     given = action.name != _home(action)
-    if given or not where or _same(action.where, where) or action.module in _further():
+    if given or not where or action.where == where or action.module in _further():
         return action
-    if not _is_in(where, action.module):
+    if os.path.realpath(action.where) == os.path.realpath(where) or not _is_in(where, action.module):
         return action
     raise ActionMissing(
         f"The action {action.name} here is of {action.where}, and the call was made by the one of {where}.",
         hint="Nothing was called. Use that one; or, if both are the same, set "
         f"TAKEBACK_ACTIONS={action.module}. An action with a name of its own is found wherever it is.",
     )
-
-
-def _same(one: str, other: str) -> bool:
-    return one == other or os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_in(where: str, module: str) -> bool:
@@ -107,25 +107,15 @@ def _further() -> Sequence[str]:
 def _imported(module: str, where: str) -> ModuleType:
     if module in sys.modules:
         return sys.modules[module]
-    looking = LOOKING.set(True)
-    try:
-        return _newly_imported(module, where)
-    finally:
-        LOOKING.reset(looking)
-
-
-def _newly_imported(module: str, where: str) -> ModuleType:
     import importlib
 
     if where and where not in sys.path and os.path.isdir(where):
         sys.path.append(where)  # at the end: it hides nothing that is installed
-    return importlib.import_module(module)
-
-
-def _actions_in(module: ModuleType) -> Iterator[Action]:
-    for found in list(vars(module).values()):
-        if isinstance(found, Action):
-            yield found
+    looking = LOOKING.set(True)
+    try:
+        return importlib.import_module(module)
+    finally:
+        LOOKING.reset(looking)
 
 
 BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as long
@@ -203,7 +193,7 @@ class Compensator:
             return Standing.UNKNOWN
 
     def verify(self, undo: Effect, of: Effect) -> Sighting:
-        action = action_of(self._actions, of.change)
+        action = self._actions.of(of.change)
         way = self.way_of(of)
         arguments = arguments_of(of)
         if isinstance(way, Compensation) and way.verify:
@@ -229,7 +219,7 @@ class Compensator:
         return Sighting(Standing.BEFORE, detail)
 
     def way_of(self, of: Effect) -> "Compensation | IRREVERSIBLE | MANUAL":
-        action = action_of(self._actions, of.change)
+        action = self._actions.of(of.change)
         way = action.way_back
         if way is None:
             raise _changed(action, "has no undo any more")
@@ -237,20 +227,10 @@ class Compensator:
         if action.terms.version != kept:
             raise _changed(action, f"is version {action.terms.version}, and was called in version {kept}")
         if isinstance(way, Compensation):
-            _refuse_changed(action, way, arguments_of(of))
+            given = {KEY, *way.signature.names[:1], *arguments_of(of)}
+            if missing := [one for one in way.signature.required if one not in given]:
+                raise _changed(action, f"has an undo that needs {missing[0]!r}, which the call did not have")
         return way
-
-
-def action_of(actions: Actions, change: Change) -> Action:
-    args = change.args
-    return actions.find(args["action"], *args["home"])
-
-
-def _refuse_changed(action: Action, way: Compensation, arguments: dict[str, Any]) -> None:
-    first = (way.signature.names or ("",))[0]
-    missing = [one for one in way.signature.required if one not in (first, KEY) and one not in arguments]
-    if missing:
-        raise _changed(action, f"has an undo that needs {missing[0]!r}, which the call did not have")
 
 
 def _changed(action: Action, how: str) -> ActionMissing:

@@ -8,7 +8,7 @@ find out whether a call may still happen, without files and without guessing.
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -36,13 +36,6 @@ class _Job:
         self.over.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
-
-    def do(self) -> None:
-        try:
-            self.result = self.work()
-        # Whatever it raises belongs to whoever called.
-        except BaseException as error:  # noqa: BLE001
-            self.error = error
 
 
 class Hands:
@@ -84,10 +77,8 @@ class Hands:
     def _hand(self) -> "SimpleQueue[_Job]":
         if self._process != os.getpid():  # after a fork there are none
             self._idle, self._process = [], os.getpid()
-        try:
+        with suppress(IndexError):
             return self._idle.pop()
-        except IndexError:
-            pass
         from queue import SimpleQueue
 
         jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -97,7 +88,11 @@ class Hands:
     def _work(self, jobs: "SimpleQueue[_Job]") -> None:
         while True:
             job = jobs.get()
-            job.do()
+            try:
+                job.result = job.work()
+            # Whatever it raises belongs to whoever called.
+            except BaseException as error:  # noqa: BLE001
+                job.error = error
             self._idle.append(jobs)
             job.over.release()
 
@@ -114,14 +109,11 @@ def at_once(result: Any) -> Any:
 
 def under_way(name: str) -> bool:
     """On this machine, in this network namespace."""
-    import socket
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-        try:
-            one.bind(_address(name))
-        except OSError:
-            return True
-    return False
+    try:
+        with _held(name):
+            return False
+    except TimedOut:
+        return True
 
 
 def _held(name: str) -> AbstractContextManager[Any]:
@@ -131,15 +123,11 @@ def _held(name: str) -> AbstractContextManager[Any]:
 
     one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        one.bind(_address(name))
+        one.bind(b"\0takeback-call-" + name.encode())
     except OSError as error:
         one.close()
         raise TimedOut("an earlier try of it is still under way") from error
     return one
-
-
-def _address(name: str) -> bytes:
-    return b"\0takeback-call-" + name.encode()
 
 
 # A script that somebody ran: whether it can be imported to find its functions, or would do everything again.
@@ -147,10 +135,9 @@ def _address(name: str) -> bytes:
 
 def refuse_busy(module: str, where: str) -> None:
     """`ActionMissing` if the script does things at its top level."""
-    path = _path(module, where)
     if line := busy_line(module, where):
         raise ActionMissing(
-            f"{path} would do everything again if it were imported (line {line}).",
+            f"{_path(module, where)} would do everything again if it were imported (line {line}).",
             hint='Put what it does when it is run below `if __name__ == "__main__":`, or the actions into a module '
             "of their own; nothing was called.",
         )
@@ -184,16 +171,13 @@ def _acts(node: object) -> bool:
     if isinstance(node, ast.Expr):
         return not (isinstance(node.value, ast.Constant) or _is_declaration(node.value))
     if isinstance(node, ast.If):
-        return not _is_guard(node.test) and any(_acts(one) for one in (*node.body, *node.orelse))
+        test = node.test
+        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__":
+            return False
+        return any(_acts(one) for one in (*node.body, *node.orelse))
     if isinstance(node, ast.Try):
         return any(_acts(one) for one in (*node.body, *node.orelse, *node.finalbody))
     return True
-
-
-def _is_guard(test: object) -> bool:
-    import ast
-
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _is_declaration(value: object) -> bool:

@@ -29,7 +29,7 @@ from takeback.adapters.config.keys import (
     to_fragment,
     with_changes,
 )
-from takeback.adapters.config.undo import ConfigKeyChoice, Restoration, choices, remedy_of, restoration
+from takeback.adapters.config.undo import ConfigKeyChoice, choices, remedy_of, restoration
 from takeback.adapters.file.capture import told_merged
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import resolve
@@ -254,12 +254,8 @@ class ConfigAdapter:
         """Someone may have come between assess and now."""
         if leeway_of(change).on_conflict.skips:
             return
-        odd = [
-            c.outcome
-            for c in self._choices(change, of, self._seen(of))
-            if c.outcome.outcome is Outcome.CONFLICT
-        ]
-        if odd:
+        outcomes = (choice.outcome for choice in self._choices(change, of, self._seen(of)))
+        if odd := [one for one in outcomes if one.outcome is Outcome.CONFLICT]:
             hint = "Nothing was changed. Skip or force, or undo the later changes first."
             raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
 
@@ -298,35 +294,27 @@ class ConfigAdapter:
         )
 
     def _prepare_undo(self, change: Change, of: Effect) -> PreparedEdit:
-        seen = self._seen(of)
+        format, seen = remedy_of(of).payload["format"], self._seen(of)
         found = self._choices(change, of, seen)
         chosen = [choice for choice in found if choice.outcome.outcome is Outcome.UNDONE]
         outcomes = tuple(choice.outcome for choice in found)
         if not chosen:
-            format = remedy_of(of).payload["format"]
             return PreparedEdit(format, seen.digest, seen.digest, (), [], (), change, outcomes=outcomes)
         done = restoration(of, chosen, seen, self._blobs)
         if seen.data is not None and done.then.data is not None:
             outcomes = _with_diff(outcomes, seen.data, done.then.data, of.change.resource)
-        return self._prepared_undo(change, of, seen, chosen, done)._replace(outcomes=outcomes)
-
-    def _prepared_undo(
-        self, change: Change, of: Effect, seen: DocumentView, chosen: list[ConfigKeyChoice], done: Restoration
-    ) -> PreparedEdit:
-        format = remedy_of(of).payload["format"]
-        pointers = tuple(choice.pointer for choice in chosen)
         before = inner_effect(of)
-        if done.is_whole and self._file.verify(before).standing is Standing.AFTER:
+        is_untouched = done.is_whole and self._file.verify(before).standing is Standing.AFTER
+        if is_untouched:
             # Nobody touched the file since: mode, times and all come back with the bytes.
             inner = Change("file", UNDO, of.change.resource, change.summary, {"on_conflict": "refuse"})
-            return self._prepared_with(inner, format, seen, done.then, pointers, done.made)._replace(
-                of=before
-            )
-        if done.then.data is None:
+        elif done.then.data is None:
             inner = Change("file", "delete", of.change.resource, change.summary)
         else:
             inner = self._write(change, done.then.data)
-        return self._prepared_with(inner, format, seen, done.then, pointers, done.made)
+        pointers = tuple(choice.pointer for choice in chosen)
+        prepared = self._prepared_with(inner, format, seen, done.then, pointers, done.made)
+        return prepared._replace(of=before if is_untouched else None, outcomes=outcomes)
 
     def _prepared_with(
         self,
@@ -361,7 +349,8 @@ class ConfigAdapter:
         moved = Footing(from_json(file["remedy"])).moved(of.change.resource) if file else ""
         if not moved:
             return found
-        return tuple(one._replace(outcome=_moved(one.outcome, moved)) for one in found)
+        barred = {"outcome": Outcome.CONFLICT, "detail": moved, "exact": True, "obstacle": Obstacle.MOUNT}
+        return tuple(one._replace(outcome=one.outcome._replace(**barred)) for one in found)
 
     def _seen(self, of: Effect) -> DocumentView:
         """The file now; a thing that is no file is one that cannot be read as a document."""
@@ -369,10 +358,6 @@ class ConfigAdapter:
             return view(of.change.resource, remedy_of(of).payload["format"])
         except Refused as error:
             return DocumentView(b"", trouble=str(error))
-
-
-def _moved(outcome: TargetOutcome, why: str) -> TargetOutcome:
-    return outcome._replace(outcome=Outcome.CONFLICT, detail=why, exact=True, obstacle=Obstacle.MOUNT)
 
 
 def _with_diff(

@@ -5,6 +5,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from takeback.adapters.config.keys import (
@@ -16,6 +17,7 @@ from takeback.adapters.config.keys import (
     demand_whole,
     find,
     from_fragment,
+    has_half_a_character,
     same,
     steps,
     to_fragment,
@@ -110,10 +112,14 @@ def rewritten(format: str, data: bytes, *stages: Any) -> bytes:
     why = "it would change more than the keys asked for"
     hint = "Ask for other keys, or write the whole file instead."
     for change in _ways(format):
+        new = text.removeprefix(mark)
         try:
-            new = _carried_out(text.removeprefix(mark), plan, change)
-            if new is not None and same(_parse(format, new), wanted):
+            for step in plan:
+                new = change(new, step)
+            if same(_parse(format, new), wanted):
                 return (mark + new).encode()
+        except Unhandled:
+            continue  # this way does not know the layout
         except Refused as error:
             why, hint = str(error).removesuffix("."), error.hint or hint
     raise ValidationFailed(f"The edit was not made: {why}.", hint=hint)
@@ -156,11 +162,10 @@ def to_journal(format: str, value: Any) -> Any:
     because records have no fractions, no dates, and no order of keys."""
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, int) and abs(value) < _SAFE_INT and not isinstance(value, SpelledInt):
-        return value
-    if isinstance(value, SpelledInt) and repr(value) == str(int(value)) and abs(value) < _SAFE_INT:
+    is_plain = not isinstance(value, SpelledInt) or value.text == str(int(value))
+    if isinstance(value, int) and abs(value) < _SAFE_INT and is_plain:
         return int(value)
-    if isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value):
+    if isinstance(value, str) and not has_half_a_character(value):
         return value
     return {"json" if format == "jsonc" else format: notation(format, value)}
 
@@ -215,22 +220,11 @@ def _ways(format: str) -> tuple[Callable[[str, EditStep], str], ...]:
     """How to carry out a step, the gentlest way first."""
     editor = _editor(format)
     if format == "toml":
-        return (editor.change, editor.change_inline)
+        # New objects in braces: a section cannot be added below a dotted key.
+        return (editor.change, partial(editor.change, inline=True))
     if format == "yaml":
-        from takeback.adapters.config import yaml_edit
-
-        return (editor.change, yaml_edit.change_by_round_trip)
-    return (lambda text, step: editor.change(text, step, comments=format == "jsonc"),)
-
-
-def _carried_out(text: str, plan: tuple[EditStep, ...], change: Callable[[str, EditStep], str]) -> str | None:
-    """None if this way does not know the layout."""
-    try:
-        for step in plan:
-            text = change(text, step)
-    except Unhandled:
-        return None
-    return text
+        return (editor.change, editor.change_by_round_trip)
+    return (partial(editor.change, comments=format == "jsonc"),)
 
 
 # What one key of a file is at one moment, as plain data that may stand in a record.
@@ -265,13 +259,12 @@ class DocumentView(NamedTuple):
 
 
 def view(resource: str, format: str) -> DocumentView:
-    data = read_bytes(resource)
-    return DocumentView(None) if data is None else view_of(data, format)
+    return view_of(read_bytes(resource), format)
 
 
-def view_of(data: bytes, format: str) -> DocumentView:
+def view_of(data: bytes | None, format: str) -> DocumentView:
     try:
-        return DocumentView(data, read(format, data))
+        return DocumentView(data, None if data is None else read(format, data))
     except Refused as error:
         return DocumentView(data, trouble=str(error))
 
@@ -358,15 +351,12 @@ def same_state(
     then: DocumentView | None = None,
 ) -> bool:
     """`one` is what is seen now; the other one comes from a record, or is what is seen in `then`."""
-    if one["type"] != other["type"]:
-        return False
-    if one["type"] != "value":
+    if one["type"] != other["type"] or one["type"] != "value":
         return one == other
     if not one["present"] or not other["present"]:
         return one["present"] == other["present"]
-    if then is not None:
-        return same(find(now.document, pointer)[1], find(then.document, pointer)[1])
-    return same(find(now.document, pointer)[1], value_of(other, format, pointer, blobs))
+    value = find(then.document, pointer)[1] if then else value_of(other, format, pointer, blobs)
+    return same(find(now.document, pointer)[1], value)
 
 
 def words(state: KeyState) -> str:

@@ -9,7 +9,16 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
-from takeback.adapters.config.keys import Add, Drop, EditStep, Put, SpelledFloat, spelled_float
+from takeback.adapters.config.keys import (
+    Add,
+    Drop,
+    EditStep,
+    Put,
+    SpelledFloat,
+    has_half_a_character,
+    line_start,
+    spelled_float,
+)
 from takeback.errors import Misuse, Refused
 
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -157,17 +166,13 @@ def _is_broken(text: str, node: JsonNode) -> bool:
     return bool(node.entries) and "\n" in text[node.start : node.end]
 
 
-def _line_start(text: str, position: int) -> int:
-    return text.rfind("\n", 0, position) + 1
-
-
 def _indent_at(text: str, position: int) -> str:
-    found = _BLANKS.match(text, _line_start(text, position))
+    found = _BLANKS.match(text, line_start(text, position))
     return found.group() if found else ""
 
 
 def _opens_line(text: str, position: int) -> bool:
-    return not text[_line_start(text, position) : position].strip(" \t")
+    return not text[line_start(text, position) : position].strip(" \t")
 
 
 def _style(text: str, root: JsonNode) -> JsonStyle:
@@ -200,21 +205,12 @@ def _style(text: str, root: JsonNode) -> JsonStyle:
 
 def _scalar(value: Any, style: JsonStyle) -> str:
     if isinstance(value, str):
-        ascii_only = style.ascii or not _encodes(value)
-        return json.dumps(value, ensure_ascii=ascii_only)
+        return json.dumps(value, ensure_ascii=style.ascii or has_half_a_character(value))
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value, allow_nan=False)
     raise Misuse(
         f"JSON has no way to write a {type(value).__name__}.", hint="Give it as text, number, list or object."
     )
-
-
-def _encodes(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _joined(opening: str, parts: list[str], closing: str, style: JsonStyle, indent: str, broken: bool) -> str:
@@ -233,7 +229,7 @@ def _added(text: str, root: JsonNode, into: JsonNode, entry: tuple[Any, Any, Any
         inner = label + render(value, style, here + style.unit, broken)
         inside = text[into.start + 1 : into.end - 1]
         if inside.strip():  # only a comment
-            end = into.end - 1 if not inside.rstrip(" \t").endswith("\n") else _line_start(text, into.end - 1)
+            end = into.end - 1 if not inside.rstrip(" \t").endswith("\n") else line_start(text, into.end - 1)
             return text[:end] + here + style.unit + inner + style.newline + text[end:]
         new = _joined(text[into.start], [inner], text[into.end - 1], style, here, broken)
         return text[: into.start] + new + text[into.end :]
@@ -278,7 +274,7 @@ def _dropped(text: str, parent: JsonNode, key: Any, comments: bool) -> str:
     line_rest = _REST.match(text, behind)
     if _opens_line(text, entry.start) and line_rest and line_rest.end() < len(text):
         stop = text.index("\n", line_rest.end()) + 1
-        head = text[: _line_start(text, entry.start)]
+        head = text[: line_start(text, entry.start)]
         if place and place == len(entries) - 1 and not comma:
             previous = entries[place - 1].value.end
             head = head[:previous] + re.sub(r"^(\s*),", r"\1", head[previous:], count=1)

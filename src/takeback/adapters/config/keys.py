@@ -21,8 +21,8 @@ class Tagged(NamedTuple):
         return str(self.value)
 
 
-class SpelledInt(int):
-    """A whole number that remembers how it was written (0o755)."""
+class _Spelled:
+    """A number that remembers how it was written."""
 
     text: str
 
@@ -30,17 +30,16 @@ class SpelledInt(int):
         return self.text
 
 
-class SpelledFloat(float):
-    """A number that remembers how it was written (1.50, 1e400)."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
+class SpelledInt(_Spelled, int):
+    """Such as 0o755."""
 
 
-def spelled_int(value: int, text: str) -> SpelledInt:
-    number = SpelledInt(value)
+class SpelledFloat(_Spelled, float):
+    """Such as 1.50 and 1e400."""
+
+
+def spelled_int(text: str, base: int) -> SpelledInt:
+    number = SpelledInt(text, base)
     number.text = text
     return number
 
@@ -78,8 +77,16 @@ def demand_pointer(pointer: object) -> None:
     demand_whole(pointer)
 
 
+def has_half_a_character(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def line_start(text: str, position: int) -> int:
+    return text.rfind("\n", 0, position) + 1
+
+
 def demand_whole(text: str) -> None:
-    if any("\ud800" <= c <= "\udfff" for c in text):
+    if has_half_a_character(text):
         raise Misuse(f"{text!a} holds half a character.", hint="Use valid Unicode in keys and values.")
 
 

@@ -37,11 +37,6 @@ def change(text: str, step: EditStep, inline: bool = False) -> str:
     return _with_next_comment(text, new) if isinstance(step, Drop) else new
 
 
-def change_inline(text: str, step: EditStep) -> str:
-    """New objects in braces: a section cannot be added below a dotted key."""
-    return change(text, step, inline=True)
-
-
 def _with_next_comment(text: str, new: str) -> str:
     """A comment between two sections is taken for the end of the first; when that goes, the comment stays."""
     old_lines, new_lines = text.splitlines(keepends=True), new.splitlines(keepends=True)
@@ -108,7 +103,7 @@ def _carry_out(document: Any, step: EditStep, inline: bool) -> None:
     match step:
         case Put(path, value):
             parent = _at(document, path[:-1])
-            if _is_table(parent[path[-1]]) or isinstance(value, dict) or _is_tables(value):
+            if _is_section(parent[path[-1]]) or _is_section(value):
                 # A section cannot stand where a value stood, nor the other way round.
                 if isinstance(parent, list):
                     parent[path[-1]] = _item(value, inline=not _is_tables(parent))
@@ -135,7 +130,7 @@ def _put(parent: Any, key: str, value: Any, inline: bool) -> None:
 
 def _item(value: Any, inline: bool) -> Any:
     tomlkit = _tomlkit()
-    if inline or not (isinstance(value, dict) or _is_tables(value)):
+    if inline or not _is_section(value):
         return tomlkit.value(render(value))
     if isinstance(value, list):
         tables = tomlkit.aot()
@@ -147,7 +142,7 @@ def _item(value: Any, inline: bool) -> Any:
     # Plain values before sections: what follows a section header belongs to it.
     for wants_section in (False, True):
         for key, held in entries:
-            if (isinstance(held, dict) or _is_tables(held)) == wants_section:
+            if _is_section(held) == wants_section:
                 section.append(key, _item(held, inline=False))
     return section
 
@@ -158,8 +153,8 @@ def _at(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-def _is_table(item: Any) -> bool:
-    return isinstance(item, dict) or type(item).__name__ == "AoT"
+def _is_section(value: Any) -> bool:
+    return isinstance(value, dict) or _is_tables(value)
 
 
 def _is_tables(value: Any) -> bool:

@@ -14,7 +14,7 @@ from takeback.adapters.config.formats import (
     words,
 )
 from takeback.adapters.config.keys import RestoredKey, Tagged, find, same, with_restored
-from takeback.adapters.three_way import lines_merged, merged_value
+from takeback.adapters.three_way import KeyClash, lines_merged, merged_document
 from takeback.errors import Refused
 from takeback.model.effect import Effect
 from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
@@ -98,8 +98,10 @@ def _merged(target: Target, seen: DocumentView, format: str, pointer: str, blobs
     if any(state["type"] != "value" or not state["present"] for state in three):
         return ()
     before, after = (value_of(state, format, pointer, blobs) for state in three[:2])
-    clean, value = merged_value(after, before, find(seen.document, pointer)[1])
-    return (value,) if clean else ()
+    try:
+        return (merged_document(after, before, find(seen.document, pointer)[1]),)
+    except KeyClash:
+        return ()
 
 
 def _in_the_way(of: Effect, target: Target, place: int, seen: DocumentView, blobs: Blobs) -> str:
@@ -124,7 +126,7 @@ def restoration(of: Effect, chosen: list[ConfigKeyChoice], seen: DocumentView, b
     untouched = seen.digest == left and len(chosen) == len(of.targets)
     if untouched or seen.data is None or seen.trouble:
         data = b"".join(blobs.read(earlier)) if earlier else None
-        return Restoration(DocumentView(None) if data is None else view_of(data, format), is_whole=True)
+        return Restoration(view_of(data, format), is_whole=True)
     keys = [
         RestoredKey(choice.pointer, True, *choice.merged)
         if choice.merged

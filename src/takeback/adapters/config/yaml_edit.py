@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, NamedTuple, cast
 
-from takeback.adapters.config.keys import Add, Drop, EditStep, Put, Tagged, Unhandled
+from takeback.adapters.config.keys import Add, Drop, EditStep, Put, Tagged, Unhandled, line_start
 from takeback.adapters.config.yaml_tree import ALIAS, PLAIN, TIMESTAMP, YamlEntry, YamlNode, read, resolved
 from takeback.errors import Misuse, Refused
 
@@ -162,10 +162,6 @@ def _in_flow(root: YamlNode, path: tuple[Any, ...]) -> bool:
     return any(_at(root, path[:depth]).flow for depth in range(len(path) + 1))
 
 
-def _line_start(text: str, position: int) -> int:
-    return text.rfind("\n", 0, position) + 1
-
-
 def _line_end(text: str, position: int) -> int:
     """Before the line break."""
     end = text.find("\n", position)
@@ -174,11 +170,7 @@ def _line_end(text: str, position: int) -> int:
 
 
 def _column(text: str, position: int) -> int:
-    return position - _line_start(text, position)
-
-
-def _opens_line(text: str, position: int) -> bool:
-    return not text[_line_start(text, position) : position].strip(" ")
+    return position - line_start(text, position)
 
 
 # -- the three steps
@@ -210,30 +202,25 @@ def _put(text: str, root: YamlNode, path: tuple[Any, ...], value: Any, style: Ya
 
 def _put_block(text: str, parent: YamlNode, entry: YamlEntry, value: Any, style: YamlStyle) -> str:
     node = entry.value
-    anchor = _kept_anchor(text, node).strip()
-    anchor = " " + anchor if anchor else ""
+    anchor = f" {_kept_anchor(text, node)}".rstrip()
     column = _column(text, entry.start)
     is_item = parent.kind == "sequence"
     comment = text[node.end : _line_end(text, node.end)]
     is_block = (node.kind != "scalar" and not node.flow) or node.style in ("|", ">")
+    stop = node.end if is_block else _line_end(text, node.end)
     if is_block:
         comment = _PROPERTIES.sub("", _key_line_rest(text, entry))
-    if _is_literal(value):
-        if comment.strip():
-            raise Unhandled
-        indent = column + (2 if is_item else style.unit)
-        lines = _behind("", value, indent)
-        end = node.end if is_block else _line_end(text, node.end)
-        return text[: entry.gap] + anchor + style.newline.join(lines) + text[end:]
-    stop = node.end if is_block else _line_end(text, node.end)
-    if is_item:
-        if comment.strip() or anchor:
-            raise Unhandled
-        lines = _block(value, column + 2, style)
-        return text[: entry.gap] + " " + style.newline.join(lines).lstrip(" ") + text[stop:]
-    deeper = column + (style.dash if isinstance(value, list) else style.unit)
-    lines = [anchor + comment.rstrip(), *_block(value, deeper, style)]
-    return text[: entry.gap] + style.newline.join(lines) + text[stop:]
+    is_literal = _is_literal(value)
+    if (comment.strip() and (is_literal or is_item)) or (anchor and is_item and not is_literal):
+        raise Unhandled
+    if is_literal:
+        new = anchor + style.newline.join(_behind("", value, column + (2 if is_item else style.unit)))
+    elif is_item:
+        new = " " + style.newline.join(_block(value, column + 2, style)).lstrip(" ")
+    else:
+        deeper = column + (style.dash if isinstance(value, list) else style.unit)
+        new = style.newline.join((anchor + comment.rstrip(), *_block(value, deeper, style)))
+    return text[: entry.gap] + new + text[stop:]
 
 
 def _key_line_rest(text: str, entry: YamlEntry) -> str:
@@ -283,9 +270,9 @@ def _dropped(text: str, root: YamlNode, path: tuple[Any, ...], style: YamlStyle)
         if following:
             return text[: entry.start] + text[following.start :]
         return text[: parent.entries[place - 1].value.end] + text[entry.value.end :]
-    if _opens_line(text, entry.start):
-        start, end = _line_start(text, entry.start), _line_end(text, entry.value.end)
-        behind = text.find("\n", end)
+    start = line_start(text, entry.start)
+    if not text[start : entry.start].strip(" "):
+        behind = text.find("\n", _line_end(text, entry.value.end))
         return text[:start] + text[behind + 1 :] if behind >= 0 else text[:start]
     if following is None or "#" in text[_line_end(text, entry.value.end) : following.start]:
         raise Unhandled

@@ -73,8 +73,7 @@ def resolved(text: str) -> Any:
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
         return text.lower() == "true"
     if _INT.fullmatch(text):
-        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-        return spelled_int(int(text, base) if base != 10 else int(text), text)
+        return spelled_int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if _FLOAT.fullmatch(text):
         return spelled_float(text)
     if _INFINITE.fullmatch(text):
@@ -161,8 +160,8 @@ class _Reader:
         body = self.behind_properties(start)
         if style in ("|", ">"):
             kept = "+" in self.text[body:end].partition("\n")[0].partition("#")[0]
-            end = end if not kept else len(self.text[:end].removesuffix("\n"))
-            end = end if kept else body + len(self.text[body:end].rstrip())
+            held = self.text[body:end]
+            end = body + len(held.removesuffix("\n") if kept else held.rstrip())
         tag = _short(event.tag)
         value: Any = str(event.value)
         if tag is None and not style:
@@ -176,10 +175,8 @@ class _Reader:
         entries: list[YamlEntry] = []
         names: set[str] = set()
         while not type(inner := next(self.events)).__name__.endswith("EndEvent"):
-            if kind == "mapping":
-                entries.append(self.pair(inner, names))
-            else:
-                entries.append(self.item(inner, len(entries), flow))
+            is_pair = kind == "mapping"
+            entries.append(self.pair(inner, names) if is_pair else self.item(inner, len(entries), flow))
         start = event.start_mark.index
         end = inner.end_mark.index if flow else entries[-1].value.end if entries else start
         body = self.behind_properties(start) if flow else entries[0].start if entries else start
@@ -222,6 +219,4 @@ class _Reader:
 
 
 def _short(tag: Any) -> str | None:
-    if tag is None:
-        return None
-    return str(tag).removeprefix(_CORE_TAGS)
+    return None if tag is None else str(tag).removeprefix(_CORE_TAGS)

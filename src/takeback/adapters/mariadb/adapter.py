@@ -25,17 +25,12 @@ from takeback.adapters.database import (
     to_take_back,
     with_receipt,
 )
-from takeback.adapters.mariadb import markers, programs, protection, row_report, undo
+from takeback.adapters.mariadb import markers, net, programs, protection, row_report, undo
 from takeback.adapters.mariadb.ddl import change
 from takeback.adapters.mariadb.logs import OPS
-from takeback.adapters.mariadb.registry import (
-    identity_of,
-    op_number,
-    read,
-    refuse_unprotected,
-)
+from takeback.adapters.mariadb.registry import identity_of, op_number, read, refuse_unprotected
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
-from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, driver, is_locked, words
+from takeback.adapters.mariadb.wire import LOCKED, OVERDUE, Wire, code_of, connected, driver, words
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change
@@ -124,7 +119,7 @@ class MariaAdapter(DatabaseAdapter):
             found = op_number(wire, effect.id)
             receipt = markers.receipt_of(wire, effect.id) if found else {}
             held = effect.phase.reviewed is not None and not found and markers.is_held(wire, effect.id)
-            markers.let_go(wire, effect.id)
+            wire.run(markers.letting_go(wire, effect.id))
         return sighted(effect, receipt if found and not found[2] else None, held)
 
     def undo(self, effect: Effect) -> None:
@@ -136,8 +131,7 @@ class MariaAdapter(DatabaseAdapter):
             found = op_number(wire, effect.id, lock=True)
             if found is None or found[2]:
                 return {}
-            database = database_of(effect)
-            taking = undo.take_back(wire, read(wire), database, found[0], OnConflict.REFUSE)
+            taking = undo.take_back(wire, read(wire), found[0], OnConflict.REFUSE)
             undo.refuse_conflicts(taking, OnConflict.REFUSE, False)
             undo.swap(wire, effect.id, effect.id)
             undo.forget(wire, found[0])
@@ -178,7 +172,7 @@ class MariaAdapter(DatabaseAdapter):
             if plan := change.plan_of(wire, effect.id):
                 reshaped = change.later_on(wire, plan.names, no)
                 return row_report.later_on(wire, registry, plan.names, no, reshaped)
-            parts, gone = undo.touched(wire, registry, wire.database, no)
+            parts, gone = undo.touched(wire, registry, no)
             reshaped = change.later_on(wire, undo.names(wire, no), no) if gone else set[int]()
             return row_report.standing_on(wire, registry, parts, no, reshaped)
 
@@ -188,7 +182,7 @@ class MariaAdapter(DatabaseAdapter):
             if found is None:
                 return
             undo.settle_session(wire)
-            parts, _ = undo.touched(wire, read(wire), wire.database, found[0])
+            parts, _ = undo.touched(wire, read(wire), found[0])
             yield from row_report.changes(wire, parts, found[0])
 
     def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
@@ -225,8 +219,7 @@ class MariaAdapter(DatabaseAdapter):
         """By trying, in a transaction that is rolled back."""
 
         def work(wire: Wire) -> undo.Taking:
-            found = _found(wire, of)
-            return undo.take_back(wire, read(wire), database, found[0], policy, dry=True)
+            return undo.take_back(wire, read(wire), _found(wire, of)[0], policy, dry=True)
 
         own = target_of(database, of.id)
         if plan := self._plan_of(of):
@@ -307,7 +300,7 @@ class MariaAdapter(DatabaseAdapter):
                         markers.commit(wire, name)
                     return found
                 except driver().Error as error:
-                    if not is_locked(error) or tried == _TRIES:
+                    if code_of(error) not in LOCKED or tried == _TRIES:
                         raise
                     if code_of(error) == OVERDUE:
                         wire.close()
@@ -325,10 +318,16 @@ def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
         return markers.receipt_of(wire, effect.id)
     found = _found(wire, of, lock=True)
     _refuse_taken_back(found, of)
-    partly = is_partial(effect)
-    return undo.carry_out(
-        wire, read(wire), database_of(effect), (found[0], of.id), effect.id, policy_of(effect.change), partly
-    )
+    policy, partly, registry = policy_of(effect.change), is_partial(effect), read(wire)
+    number = markers.mark(wire, effect.id, of.id)
+    taking = undo.take_back(wire, registry, found[0], policy)
+    undo.refuse_conflicts(taking, policy, partly)
+    receipt = net.record(wire, registry, number, net.count(wire, registry, number))
+    if partly:
+        undo.leave_out(wire, taking, found[0], number)
+    else:
+        undo.swap(wire, of.id, effect.id)
+    return receipt
 
 
 def _refuse_taken_back(found: tuple[int, str, str], of: Effect) -> None:

@@ -27,10 +27,6 @@ def hold(wire: Wire, effect: str) -> None:
         raise _busy()
 
 
-def let_go(wire: Wire, effect: str) -> None:
-    wire.run(letting_go(wire, effect))
-
-
 def letting_go(wire: Wire, effect: str) -> str:
     return f"DO RELEASE_LOCK({wire.text(f'takeback:{effect}')})"
 
@@ -105,13 +101,9 @@ def end_reading(wire: Wire) -> None:
     ends = [f"XA END {xid(_READING)}", f"XA ROLLBACK {xid(_READING)}", "SET SESSION TRANSACTION READ WRITE"]
     try:
         wire.together(ends)
-        return
     except (driver().Error, OSError):
         roll_back(wire, _READING)
-    try:
-        wire.run(ends[-1])
-    except (driver().Error, OSError):
-        pass  # the server has forgotten it with the session
+        wire.attempt(ends[-1])
 
 
 def commit(wire: Wire, effect: str) -> None:
@@ -125,7 +117,8 @@ def prepare(wire: Wire, effect: str) -> None:
     thread = int(wire.one("SELECT CONNECTION_ID()"))
     wire.run(f"XA END {xid(effect)}")
     wire.run(f"XA PREPARE {xid(effect)}")
-    wire.reopen()
+    wire.close()
+    wire.connection.connect()  # another session of the server, of the same account
     for _ in range(_PATIENCE_STEPS):
         if not wire.rows(f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {thread}"):
             return
@@ -142,7 +135,7 @@ def held_effects(wire: Wire) -> list[str]:
 
 
 def _ours(prepared: list[tuple[Any, ...]]) -> list[str]:
-    names = [_text(data) for *_, data in prepared]
+    names = [data.decode(errors="replace") if isinstance(data, bytes) else str(data) for *_, data in prepared]
     return [name.removeprefix(_NAME) for name in names if name.startswith(_NAME)]
 
 
@@ -161,17 +154,10 @@ def decide(wire: Wire, effect: str, keep: bool) -> bool:
     raise StoreBusy("The session that made it still has it.", hint="Try again when it has ended.")
 
 
-def _text(data: Any) -> str:
-    return data.decode(errors="replace") if isinstance(data, bytes) else str(data)
-
-
 def roll_back(wire: Wire, effect: str) -> None:
     """However far it got; a server that has rolled it back by itself, or is gone, is fine."""
-    for statement in (f"XA END {xid(effect)}", f"XA ROLLBACK {xid(effect)}"):
-        try:
-            wire.run(statement)
-        except (driver().Error, OSError):
-            pass
+    wire.attempt(f"XA END {xid(effect)}")
+    wire.attempt(f"XA ROLLBACK {xid(effect)}")
 
 
 _FIRST_LOOK = 1  # second: most waits are shorter
@@ -185,15 +171,10 @@ def in_turn(seconds: int) -> tuple[int, ...]:
 
 
 def limit(wire: Wire, seconds: int) -> None:
-    """Of this session; never longer than the server would let it wait."""
-    wire.run(
-        f"SET SESSION innodb_lock_wait_timeout = LEAST(@@GLOBAL.innodb_lock_wait_timeout, {seconds}),"
-        f" lock_wait_timeout = LEAST(@@GLOBAL.lock_wait_timeout, {seconds})"
-    )
-
-
-def no_limit(wire: Wire) -> None:
-    wire.run("SET SESSION innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT")
+    """Of this session; never longer than the server would let it wait, and 0 is as long as that."""
+    names = ("innodb_lock_wait_timeout", "lock_wait_timeout")
+    most = [f"{name} = " + (f"LEAST(@@GLOBAL.{name}, {seconds})" if seconds else "DEFAULT") for name in names]
+    wire.run(f"SET SESSION {', '.join(most)}")
 
 
 def holder(wire: Wire) -> Holder:

@@ -4,20 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.mariadb.logs import (
-    OPS,
-    TOUCHED,
-    images_table,
-    live_image,
-    log_of,
-    logged_image,
-    logged_name,
-    logged_names,
-    same_key,
-)
+from takeback.adapters.mariadb.logs import OPS, TOUCHED, images_table
 from takeback.adapters.mariadb.registry import LogRegistry
-from takeback.adapters.mariadb.shapes import MariaShape
-from takeback.adapters.mariadb.wire import Wire, listed, quoted
+from takeback.adapters.mariadb.shapes import LoggedTable
+from takeback.adapters.mariadb.wire import Wire
 
 _FEW = 1000  # images, of which it is worth asking whether they cancel out
 
@@ -37,8 +27,7 @@ def count(wire: Wire, registry: LogRegistry, op: int) -> dict[str, Numbers]:
 
 def asked(registry: LogRegistry, op: int) -> str:
     parts = [
-        f"SELECT {walked.n}, tb_c > 0, tb_sign, COUNT(*) FROM {log_of(walked.n)} WHERE tb_op = {op}"
-        " GROUP BY tb_c > 0, tb_sign"
+        f"SELECT {walked.n}, tb_c > 0, tb_sign, COUNT(*) FROM {walked.log} WHERE tb_op = {op} GROUP BY 2, 3"
         for walked in registry.walked().values()
     ]
     return " UNION ALL ".join(parts) or "SELECT 1 FROM DUAL WHERE FALSE"
@@ -67,32 +56,30 @@ def _added(numbers: Numbers, along: bool, sign: int, many: int) -> Numbers:
 
 def cancels_out(wire: Wire, registry: LogRegistry, op: int, found: dict[str, Numbers]) -> bool:
     """Whether everything is as it was, if that is cheap to ask."""
-    if sum(numbers.images for numbers in found.values()) > _FEW:
+    numbers = found.values()
+    if sum(one.images for one in numbers) > _FEW or any(one.balance for one in numbers):
         return False
-    if any(numbers.balance for numbers in found.values()):
-        return False
-    for name in found:
-        walked = registry.walked()[name]
-        left = wire.rows(
-            f"SELECT 1 FROM {log_of(walked.n)} l WHERE tb_op = {op} GROUP BY {logged_image(walked.shape, 'l')}"
-            " HAVING SUM(SIGN(tb_sign)) <> 0 LIMIT 1"
+    walked = registry.walked()
+    return not any(
+        wire.rows(
+            f"SELECT 1 FROM {walked[name].log} l WHERE tb_op = {op}"
+            f" GROUP BY {walked[name].shape.logged_image('l')} HAVING SUM(SIGN(tb_sign)) <> 0 LIMIT 1"
         )
-        if left:
-            return False
-    return True
+        for name in found
+    )
 
 
-def _net(wire: Wire, log: str, shape: MariaShape, op: int) -> Numbers:
+def _net(wire: Wire, table: LoggedTable, op: int) -> Numbers:
     """A row that was written twice counts once, one that is as it was not at all. Without a key, rows that look alike
     are one as good as the other."""
-    key = ", ".join(f"l.{logged_name(shape, name)}" for name in shape.key)
-    names = "".join(f", l.{logged_name(shape, name)} AS k{place}" for place, name in enumerate(shape.key))
+    key = table.shape.logged("l", table.shape.key)
+    names = "".join(f", {name} AS k{place}" for place, name in enumerate(key))
     left = (
-        f"SELECT SUM(SIGN(l.tb_sign)) AS many{names} FROM {log} l WHERE l.tb_op = {op}"
-        f" GROUP BY {f'{key}, ' if key else ''}{logged_image(shape, 'l')} HAVING many <> 0"
+        f"SELECT SUM(SIGN(l.tb_sign)) AS many{names} FROM {table.log} l WHERE l.tb_op = {op}"
+        f" GROUP BY {', '.join([*key, table.shape.logged_image('l')])} HAVING many <> 0"
     )
     if key:
-        by = ", ".join(f"k{place}" for place in range(len(shape.key)))
+        by = ", ".join(f"k{place}" for place in range(len(key)))
         asked = (
             "SELECT SUM(NOT pre), SUM(pre AND post), SUM(NOT post) FROM (SELECT MAX(many < 0) AS pre,"
             f" MAX(many > 0) AS post FROM ({left}) n GROUP BY {by}) k"
@@ -122,19 +109,18 @@ def recording(
     once: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """The receipt, and what writes it down. `once`: by one statement, which writes to a row that has a key once."""
-    numbers = {name: walked.n for name, walked in registry.walked().items()}
+    walked = registry.walked()
     tables: dict[str, dict[str, int]] = {}
     for name, many in sorted(found.items()):
-        shape = registry.walked()[name].shape
-        if not (once and shape.key):
-            many = _net(wire, log_of(numbers[name]), shape, op)
+        if not (once and walked[name].shape.key):
+            many = _net(wire, walked[name], op)
         if any(many[:3]):
             tables[name] = {"inserted": many.inserted, "updated": many.updated, "deleted": many.deleted}
     receipt: dict[str, Any] = {"tables": tables, "schema": list(schema)}
     statements: list[str] = []
     if found:
         rows = ", ".join(
-            f"({op}, {numbers[name]}, {many.inserted}, {many.updated}, {many.deleted}, {many.images})"
+            f"({op}, {walked[name].n}, {many.inserted}, {many.updated}, {many.deleted}, {many.images})"
             for name, many in found.items()
         )
         statements.append(f"INSERT INTO {TOUCHED} VALUES {rows}")
@@ -155,8 +141,7 @@ TAKEN, NEEDED, ORPHANED = (
     "F",
     "P",
 )  # a unique value, by a row that refers to it, without what it refers to
-UNFIT = "X"
-OVERWRITE = "O"
+UNFIT, OVERWRITE = "X", "O"
 CONFLICTS = {
     CHANGED: "was changed since",
     MISSING: "is gone",
@@ -166,33 +151,12 @@ CONFLICTS = {
     ORPHANED: "cannot be put back: the row that it refers to is not there",
     UNFIT: "cannot be put back: the table does not take it any more",
 }
-FORCEABLE = (CHANGED, MISSING, REOCCUPIED)
+# In SQL.
+IN_CONFLICTS = "({})".format(", ".join(f"'{state}'" for state in CONFLICTS))
+IN_FORCEABLE = f"('{CHANGED}', '{MISSING}', '{REOCCUPIED}')"
 
 
-class NetPart(NamedTuple):
-    """One table that is touched."""
-
-    n: int
-    shape: MariaShape  # as it is now
-
-    @property
-    def log(self) -> str:
-        return log_of(self.n)
-
-    @property
-    def net(self) -> str:
-        return f"_tb_net_{self.n}"
-
-    @property
-    def put(self) -> str:
-        return f"_tb_put_{self.n}"
-
-    @property
-    def table(self) -> str:
-        return quoted(self.shape.name)
-
-
-def prepare(wire: Wire, part: NetPart) -> None:
+def prepare(wire: Wire, part: LoggedTable) -> None:
     """The tables of the session. Few indexes: to write the lines is much of the work."""
     wire.run(
         f"CREATE TEMPORARY TABLE {part.net} (id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, pre BIGINT UNSIGNED,"
@@ -200,29 +164,29 @@ def prepare(wire: Wire, part: NetPart) -> None:
         " was BINARY(32), became BINARY(32),"
         " state CHAR(1) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '') ENGINE=InnoDB"
     )
-    wire.run(images_table(part.put, part.shape, bool(part.shape.uniques)))
+    wire.run(images_table(part))
 
 
-def fill(wire: Wire, part: NetPart, op: int) -> int:
+def fill(wire: Wire, part: LoggedTable, op: int) -> int:
     """How many lines there are. The rows stay as they are now until the end of the transaction."""
     columns = "pre, post, was, became, some, m"
     if part.shape.key:
         wire.rows(
-            f"SELECT COUNT(*) FROM {part.log} a STRAIGHT_JOIN {part.table} r ON {same_key(part.shape, 'a', 'r')}"
+            f"SELECT COUNT(*) FROM {part.log} a STRAIGHT_JOIN {part.table} r ON {part.shape.same_key('a', 'r')}"
             f" WHERE a.tb_op = {op} FOR UPDATE"
         )
         return wire.run(f"INSERT INTO {part.net} ({columns}, state) SELECT {columns}, {_judged(part, op)}")
     many = wire.run(f"INSERT INTO {part.net} ({columns}) {lines(part, op)}")
     wire.rows(f"SELECT COUNT(*) FROM {part.table} FOR UPDATE")
     wire.run(
-        f"UPDATE {part.net} s LEFT JOIN (SELECT {live_image(part.shape, 'r')} AS i, COUNT(*) AS c FROM {part.table} r"
+        f"UPDATE {part.net} s LEFT JOIN (SELECT {part.shape.live_image('r')} AS i, COUNT(*) AS c FROM {part.table} r"
         " GROUP BY i) x ON x.i = IFNULL(s.was, s.became)"
         f" SET s.c = IFNULL(x.c, 0), s.state = IF(s.post IS NULL OR IFNULL(x.c, 0) >= s.m, '{APPLY}', '{MISSING}')"
     )
     return many
 
 
-def tally(wire: Wire, part: NetPart, op: int) -> dict[str, int]:
+def tally(wire: Wire, part: LoggedTable, op: int) -> dict[str, int]:
     """Only how many lines stand where, of a table with a key; under "", if it is not sound."""
     rows = wire.rows(
         f"SELECT IF(m = 1, state, ''), COUNT(*) FROM (SELECT m, {_judged(part, op)}) t GROUP BY 1"
@@ -230,23 +194,22 @@ def tally(wire: Wire, part: NetPart, op: int) -> dict[str, int]:
     return {str(state): int(many) for state, many in rows}
 
 
-def _judged(part: NetPart, op: int) -> str:
+def _judged(part: LoggedTable, op: int) -> str:
     """The state of each line, and from where. To look at a row in every bit is most of the work: it is done once."""
     return (
         f"CASE WHEN now <=> became THEN '{APPLY}' WHEN now <=> was THEN '{NOTHING}' WHEN now IS NULL THEN '{MISSING}'"
         f" WHEN became IS NULL THEN '{REOCCUPIED}' ELSE '{CHANGED}' END AS state"
-        f" FROM (SELECT g.*, {live_image(part.shape, 'r')} AS now FROM ({lines(part, op)}) g"
+        f" FROM (SELECT g.*, {part.shape.live_image('r')} AS now FROM ({lines(part, op)}) g"
         f" STRAIGHT_JOIN {part.log} a ON a.tb_no = g.some"
-        f" LEFT JOIN {part.table} r ON {same_key(part.shape, 'a', 'r')}) s"
+        f" LEFT JOIN {part.table} r ON {part.shape.same_key('a', 'r')}) s"
     )
 
 
-def lines(part: NetPart, op: int) -> str:
+def lines(part: LoggedTable, op: int) -> str:
     """As a SELECT."""
     shape = part.shape
-    image = logged_image(shape, "l")
-    key = ", ".join(logged_name(shape, name) for name in shape.key)
-    left = f"{image} AS i, MAX(tb_no) AS no, SUM(SIGN(tb_sign)) AS m"
+    key = ", ".join(map(shape.logged_name, shape.key))
+    left = f"{shape.logged_image('l')} AS i, MAX(tb_no) AS no, SUM(SIGN(tb_sign)) AS m"
     if not key:
         return (
             "SELECT IF(m < 0, no, NULL) AS pre, IF(m > 0, no, NULL) AS post, IF(m < 0, i, NULL) AS was,"
@@ -262,29 +225,21 @@ def lines(part: NetPart, op: int) -> str:
     )
 
 
-def is_sound(wire: Wire, part: NetPart) -> bool:
+def is_sound(wire: Wire, part: LoggedTable) -> bool:
     """With a key at most one image is left on each side; else something was changed that was not logged."""
     return not part.shape.key or not wire.rows(f"SELECT 1 FROM {part.net} WHERE m <> 1 LIMIT 1")
 
 
-def states(wire: Wire, part: NetPart) -> dict[str, int]:
+def states(wire: Wire, part: LoggedTable) -> dict[str, int]:
     return {
         str(state): int(many)
         for state, many in wire.rows(f"SELECT state, COUNT(*) FROM {part.net} GROUP BY state")
     }
 
 
-def settle(wire: Wire, part: NetPart, state: str, ids: "set[int] | frozenset[int]") -> None:
+def settle(wire: Wire, part: LoggedTable, state: str, ids: set[int]) -> None:
     """These lines stand there, whatever was found before."""
-    for some in _several(sorted(ids)):
+    ordered = list(map(str, sorted(ids)))
+    for start in range(0, len(ordered), 1000):
+        some = ", ".join(ordered[start : start + 1000])
         wire.run(f"UPDATE {part.net} SET state = '{state}' WHERE id IN ({some})")
-
-
-def _several(ids: list[int]) -> list[str]:
-    return [", ".join(str(id) for id in ids[start : start + 1000]) for start in range(0, len(ids), 1000)]
-
-
-def names_of(part: NetPart) -> tuple[str, str]:
-    """The columns that are logged: in the log, and in the table."""
-    logged = ", ".join(logged_names(part.shape))
-    return logged, listed(part.shape.names)

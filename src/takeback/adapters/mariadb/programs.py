@@ -11,17 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from takeback.adapters.mariadb import markers
-from takeback.adapters.mariadb.logs import OPS, PROGRAM, log_of
+from takeback.adapters.mariadb.logs import OPS, PROGRAM
 from takeback.adapters.mariadb.net import cancels_out, count, record
-from takeback.adapters.mariadb.registry import (
-    Bare,
-    LogRegistry,
-    leading,
-    op_number,
-    read,
-    refuse_unprotected,
-    troubles,
-)
+from takeback.adapters.mariadb.registry import Bare, LogRegistry, leading, op_number, read, refuse_unprotected
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import NoRemedy, StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
@@ -46,7 +38,7 @@ def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[s
     registry = read(wire)
     refuse_unprotected(registry)
     if missed := _uncaptured(wire, registry):
-        raise NoRemedy(_told(missed), hint="`takeback sql protect URL` brings the capture up to date.")
+        raise NoRemedy(missed.told(), hint="`takeback sql protect URL` brings the capture up to date.")
     found = op_number(wire, effect.id)
     if found is None:
         wire.run(f"INSERT INTO {OPS} (op) VALUES ({wire.text(effect.id)})")
@@ -58,7 +50,7 @@ def enter(wire: Wire, effect: Effect, database: Database, url: str) -> Mapping[s
         for statement in _grants(wire, registry, account):
             wire.run(statement)
     except driver().Error as error:
-        _quietly_drop(wire, account)
+        wire.attempt(f"DROP USER IF EXISTS {account}")  # who may not drop it could not make it
         _erase(wire, registry, number)
         if code_of(error) in _NO_RIGHT:
             raise _no_right("to make an account with rights for this database") from error
@@ -124,7 +116,11 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
         return told
     registry = read(wire)
     numbers = count(wire, registry, number)
-    missed = _missed(wire, registry)
+    missed: list[str] = []
+    if bare := _uncaptured(
+        wire, registry
+    ):  # the capture was changed behind our back while the program was at work
+        missed = [f"Not all of it was captured, and that part cannot be taken back: {bare.told()}"]
     if not missed and (not numbers or cancels_out(wire, registry, number, numbers)):
         _erase(wire, registry, number)
         return None
@@ -134,35 +130,17 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
     return receipt
 
 
-def _missed(wire: Wire, registry: LogRegistry) -> list[str]:
-    """The capture was changed behind our back while the program was at work."""
-    if missed := _uncaptured(wire, registry):
-        return [f"Not all of it was captured, and that part cannot be taken back: {_told(missed)}"]
-    return []
-
-
 def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
     """Tables that the program may write and whose capture is incomplete. It may only read new tables, unless a table it
     may write leads there."""
     captured = registry.walked()
     return next(
-        (bare for name, bare in leading(wire, registry, troubles(registry)).items() if name in captured),
+        (bare for name, bare in leading(wire, registry, registry.troubles()).items() if name in captured),
         None,
     )
 
 
-def _told(bare: Bare) -> str:
-    return f"Changes to table {bare.table} would not be captured: {bare.why}."
-
-
-def _quietly_drop(wire: Wire, account: str) -> None:
-    try:
-        wire.run(f"DROP USER IF EXISTS {account}")
-    except driver().Error:
-        pass  # who may not drop it could not make it
-
-
 def _erase(wire: Wire, registry: LogRegistry, number: int) -> None:
     for walked in registry.walked().values():
-        wire.run(f"DELETE FROM {log_of(walked.n)} WHERE tb_op = {number}")
+        wire.run(f"DELETE FROM {walked.log} WHERE tb_op = {number}")
     wire.run(f"DELETE FROM {OPS} WHERE no = {number}")

@@ -1,20 +1,12 @@
 """Install the capture in a database, remove it, and say what it covers."""
 
+import json
 from collections.abc import Sequence
 
 from takeback.adapters.database import Cover, GiveUp
-from takeback.adapters.mariadb.cascades import reached
-from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table
-from takeback.adapters.mariadb.registry import (
-    LogRegistry,
-    RegisteredTable,
-    app_triggers,
-    described,
-    read,
-    trouble_with,
-    wanted_triggers,
-)
-from takeback.adapters.mariadb.shapes import OURS, Schema, cascading_out, fingerprint, strangers
+from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table, reached
+from takeback.adapters.mariadb.registry import LogRegistry, RegisteredTable, read
+from takeback.adapters.mariadb.shapes import LoggedTable, Schema, cascading_out, fingerprint, strangers
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import Misuse, ResourceUnreachable
 
@@ -59,9 +51,8 @@ def unprotect(wire: Wire, tables: Sequence[str], give_up: GiveUp) -> Cover:
         wire.run(f"SET SESSION sql_mode = '{LOG_MODE}', lock_wait_timeout = 60")
         renew_triggers(wire)
         return cover(wire)
-    for trigger in registry.triggers:
-        if trigger.name.startswith(OURS):
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+    for name in {one.table for one in registry.triggers}:
+        registry.drop_triggers(wire, name)
     ours = wire.rows(
         "SELECT TABLE_NAME FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE '\\_tb\\_%'"
@@ -78,7 +69,7 @@ def cover(wire: Wire, reasons: dict[str, str] | None = None) -> Cover:
     protected: list[str] = []
     unprotected: list[tuple[str, str]] = []
     for name in registry.schema.shapes:
-        trouble = trouble_with(registry, name) if registry.identity else "the database is not protected"
+        trouble = registry.trouble_with(name) if registry.identity else "the database is not protected"
         if not trouble and registry.entries[registry.numbers[name]].captured:
             protected.append(name)
         else:
@@ -101,27 +92,20 @@ def _says(wire: Wire, registry: LogRegistry) -> list[str]:
             "After altering the columns of a protected table, or making a new one, run `takeback sql protect` "
             "afterwards; until then what could change that table is refused."
         )
-    fired = [name for name in registry.schema.shapes if app_triggers(registry, name)]
+    fired = [name for name in registry.schema.shapes if registry.app_triggers(name)]
     if fired:
         says.append(
             f"Triggers of your own fire again while an undo changes their tables: {', '.join(fired)}."
         )
-    others = _other_databases(wire)
-    if others:
+    own = wire.one("SELECT DATABASE()")
+    systems = ("information_schema", "performance_schema", "sys")
+    databases = [name for (name,) in wire.rows("SHOW DATABASES") if name != own]
+    if others := [name for name in databases if name.lower() not in systems]:
         says.append(
             f"This account sees other databases too ({', '.join(others[:5])}): what a view, a routine or a trigger "
             "changes there is not captured. Better is an account with rights for this database only."
         )
     return says
-
-
-def _other_databases(wire: Wire) -> list[str]:
-    return [
-        name
-        for (name,) in wire.rows("SHOW DATABASES")
-        if name.lower() not in ("information_schema", "performance_schema", "sys")
-        and name != wire.one("SELECT DATABASE()")
-    ]
 
 
 def _refuse_unknown(schema: Schema, tables: Sequence[str]) -> None:
@@ -180,7 +164,7 @@ def _give_log(wire: Wire, registry: LogRegistry, name: str) -> str:
     """Why it cannot be; "" if the table has its log."""
     n = _give_number(wire, registry, name, captured=True)
     try:
-        wire.run(log_table(n, registry.schema.shapes[name]))
+        wire.run(log_table(LoggedTable(n, registry.schema.shapes[name])))
     except driver().Error as error:
         wire.run(f"DELETE FROM {TABLES} WHERE n = {n}")
         return f"no log could be made for it ({error.args[1] if len(error.args) > 1 else error})"
@@ -193,26 +177,20 @@ def _give_number(wire: Wire, registry: LogRegistry, name: str, captured: bool) -
     has = registry.entries.get(registry.numbers.get(name, 0))
     if has and has.captured == captured and (not captured or has.shape == fingerprint(shape)):
         return has.n
-    for trigger in registry.triggers:
-        if trigger.table == name and trigger.name.startswith(OURS):
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+    registry.drop_triggers(wire, name)
     for entry in sorted(registry.entries.values(), reverse=True):
-        again = _is_free(registry, entry) and entry.name == name and entry.captured == captured
-        if again and entry.shape == fingerprint(shape):
+        free = entry.n not in registry.numbers.values()
+        if free and entry.name == name and entry.captured == captured and entry.shape == fingerprint(shape):
             registry.numbers[name] = entry.n
             return entry.n
     wire.run(
         f"INSERT INTO {TABLES} (name, shape, described, captured) VALUES ({wire.text(name)},"
-        f" '{fingerprint(shape)}', {wire.text(described(shape))}, {int(captured)})"
+        f" '{fingerprint(shape)}', {wire.text(json.dumps(shape))}, {int(captured)})"
     )
     n = int(wire.one("SELECT LAST_INSERT_ID()"))
     registry.entries[n] = RegisteredTable(n, name, fingerprint(shape), captured, shape)
     registry.numbers[name] = n
     return n
-
-
-def _is_free(registry: LogRegistry, entry: RegisteredTable) -> bool:
-    return entry.n not in registry.numbers.values()
 
 
 def keep_up(wire: Wire) -> None:
@@ -221,7 +199,7 @@ def keep_up(wire: Wire) -> None:
     why = _reasons(wire, registry.schema)
     for name in registry.schema.shapes:
         has = registry.entries.get(registry.numbers.get(name, 0))
-        wanted = has is None or (has.captured and trouble_with(registry, name))
+        wanted = has is None or (has.captured and registry.trouble_with(name))
         if wanted and (name in why or _give_log(wire, registry, name)):
             _give_number(wire, registry, name, captured=False)
     renew_triggers(wire)
@@ -237,12 +215,10 @@ def renew_triggers(wire: Wire) -> None:
                 numbers[entry.name] = entry.n
     registry = before._replace(numbers=numbers)
     for name in registry.schema.shapes:
-        if not trouble_with(registry, name):
+        if not registry.trouble_with(name):
             continue
-        here = [one for one in registry.triggers if one.table == name and one.name.startswith(OURS)]
-        for trigger in here:
-            wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
-        for statement in wanted_triggers(registry, name).values():
+        registry.drop_triggers(wire, name)
+        for statement in registry.wanted_triggers(name).values():
             _create_trigger(wire, statement)
 
 

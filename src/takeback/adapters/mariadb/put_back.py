@@ -1,105 +1,92 @@
 """Put the rows back and read them again; rows that a foreign key or another rule does not let back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from takeback.adapters.mariadb.logs import (
-    GATE,
-    WHOLE,
-    live_image,
-    logged_image,
-    logged_names,
-    logged_of,
-    same_key,
-)
-from takeback.adapters.mariadb.net import APPLY, OVERWRITE, REOCCUPIED, TAKEN, UNFIT, NetPart, names_of
-from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape
+from takeback.adapters.mariadb.logs import GATE
+from takeback.adapters.mariadb.net import APPLY, OVERWRITE, REOCCUPIED, TAKEN, UNFIT
+from takeback.adapters.mariadb.shapes import WHOLE, LoggedTable, MariaForeignKey
 from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of, driver, equal, listed, of, quoted
 
 
-def orphaned(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKey]) -> dict[str, set[int]]:
+def orphaned(
+    wire: Wire, parts: dict[str, LoggedTable], links: Sequence[MariaForeignKey]
+) -> dict[str, set[int]]:
     """Lines, by table, whose row was put back and refers to nothing."""
     found: dict[str, set[int]] = {}
     for link in links:
         part = parts.get(link.child)
-        if part is None or not _is_stored(part, link.columns):
-            continue
-        columns = logged_of(part.shape, "p", link.columns)
+        if part is None or not part.stores(link.columns):
+            continue  # of a computed column: the row itself is checked when it is put back
+        columns = part.shape.logged("p", link.columns)
         on = equal(of("x", link.refers), columns)
         given = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        rows = wire.rows(
+        if lines := wire.numbers(
             f"SELECT p.tb_op FROM {part.put} p LEFT JOIN {link.refers_to} x ON {on} WHERE p.tb_sign < 0 AND {given}"
             f" AND x.{quoted(link.refers[0])} IS NULL LOCK IN SHARE MODE"
-        )
-        if rows:
-            found.setdefault(link.child, set()).update(int(line) for (line,) in rows)
+        ):
+            found.setdefault(link.child, set()).update(lines)
     return found
 
 
-def needed(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKey]) -> dict[str, set[int]]:
+def needed(
+    wire: Wire, parts: dict[str, LoggedTable], links: Sequence[MariaForeignKey]
+) -> dict[str, set[int]]:
     """Lines, by table, whose row was removed, or changed, although others refer to it."""
     found: dict[str, set[int]] = {}
     for link in links:
         part = parts.get(link.parent)
-        if link.elsewhere or part is None or not _is_stored(part, link.refers):
+        if link.elsewhere or part is None or not part.stores(link.refers):
             continue
-        on = equal(of("y", link.columns), logged_of(part.shape, "p", link.refers))
+        on = equal(of("y", link.columns), part.shape.logged("p", link.refers))
         again = equal(of("x", link.refers), of("y", link.columns))
-        rows = wire.rows(
+        if lines := wire.numbers(
             f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {quoted(link.child)} y ON {on}"
             f" LEFT JOIN {part.table} x ON {again} WHERE p.tb_sign > 0 AND x.{quoted(link.refers[0])} IS NULL"
-        )
-        if rows:
-            found.setdefault(link.parent, set()).update(int(line) for (line,) in rows)
+        ):
+            found.setdefault(link.parent, set()).update(lines)
     return found
-
-
-def _is_stored(part: NetPart, names: Sequence[str]) -> bool:
-    """A foreign key on a computed column: the row itself is checked when it is put back."""
-    return set(part.shape.names).issuperset(names)
 
 
 _ACTED = f"state IN ('{APPLY}', '{OVERWRITE}')"
 
 
-def gather(wire: Wire, part: NetPart) -> None:
+def gather(wire: Wire, part: LoggedTable) -> None:
     """The images at hand, apart from the log: no statement may read a table that its own triggers write to.
     `tb_op` is the line, `tb_sign` -1 what is put back and 1 what is removed."""
-    logged, _ = names_of(part)
+    shape = part.shape
     wire.run(f"DELETE FROM {part.put}")
     for column, sign in (("pre", -1), ("post", 1)):
         wire.run(
-            f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged})"
-            f" SELECT s.id, 0, {sign}, {', '.join(f'l.{name}' for name in logged_names(part.shape))}"
+            f"INSERT INTO {part.put} ({shape.image_columns}) SELECT s.id, 0, {sign}, {', '.join(shape.logged('l'))}"
             f" FROM {part.net} s STRAIGHT_JOIN {part.log} l ON l.tb_no = s.{column} WHERE s.{_ACTED}"
         )
-    if part.shape.key:
+    if shape.key:
         wire.run(
-            f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged}) SELECT s.id, 0, 1,"
-            f" {listed(part.shape.names, 'r')} FROM {part.net} s"
-            f" STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some STRAIGHT_JOIN {part.table} r ON"
-            f" {same_key(part.shape, 'a', 'r')} WHERE s.state = '{OVERWRITE}'"
+            f"INSERT INTO {part.put} ({shape.image_columns}) SELECT s.id, 0, 1, {listed(shape.names, 'r')}"
+            f" FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
+            f" STRAIGHT_JOIN {part.table} r ON {shape.same_key('a', 'r')} WHERE s.state = '{OVERWRITE}'"
         )
 
 
-def taken(wire: Wire, part: NetPart) -> set[int]:
+def taken(wire: Wire, part: LoggedTable) -> set[int]:
     """Lines whose row cannot come back because another, which stays, has a value that must be unique."""
     shape = part.shape
     found: set[int] = set()
     if not shape.key:
         return found
     for unique in shape.uniques:
-        if not unique or not set(shape.names).issuperset(unique):
+        if not unique or not part.stores(unique):
             continue  # told by the server, when the row is put back
-        same = equal(of("x", unique), logged_of(shape, "p", unique))
-        rows = wire.rows(
+        same = equal(of("x", unique), shape.logged("p", unique))
+        found |= wire.numbers(
             f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {part.table} x ON {same}"
-            f" LEFT JOIN {part.put} k ON {same_key(shape, 'k', 'x')} WHERE p.tb_sign < 0 AND k.tb_no IS NULL"
+            f" LEFT JOIN {part.put} k ON {shape.same_key('k', 'x')} WHERE p.tb_sign < 0 AND k.tb_no IS NULL"
         )
-        found |= {int(line) for (line,) in rows}
     return found
 
 
-def place(wire: Wire, part: NetPart, has_triggers: bool) -> None:
+def place(wire: Wire, part: LoggedTable, has_triggers: bool) -> None:
     """`has_triggers`: of the application, which must see no more than is done, and whose doing is captured as well."""
     if not part.shape.key:
         _place_keyless(wire, part)
@@ -109,109 +96,109 @@ def place(wire: Wire, part: NetPart, has_triggers: bool) -> None:
         _place_at_once(wire, part)
 
 
-def _place_at_once(wire: Wire, part: NetPart) -> None:
+def _place_at_once(wire: Wire, part: LoggedTable) -> None:
     """The removed and the restored rows are known, so our triggers need not log them row by row, which takes longer
     than all the rest."""
-    op = wire.one(f"SELECT {GATE}")
-    wire.run(f"SET {GATE} = NULL")
-    try:
+    with _unlogged(wire) as op:
         _remove(wire, part)
         _put_back(wire, part)
-    finally:
-        wire.run(f"SET {GATE} = {'NULL' if op is None else int(op)}")
-    if op is not None:
-        logged = ", ".join(f"p.{name}" for name in logged_names(part.shape))
+    if op != "NULL":
         wire.run(
-            f"INSERT INTO {part.log} (tb_op, tb_c, tb_sign, {names_of(part)[0]})"
-            f" SELECT {int(op)}, 0, IF(s.pre IS NULL OR s.post IS NULL, -1, -2) * p.tb_sign, {logged}"
+            f"INSERT INTO {part.log} ({part.shape.image_columns}) SELECT {op}, 0,"
+            f" IF(s.pre IS NULL OR s.post IS NULL, -1, -2) * p.tb_sign, {', '.join(part.shape.logged('p'))}"
             f" FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op ORDER BY p.tb_op, p.tb_sign DESC"
         )
 
 
-def _put_back(wire: Wire, part: NetPart) -> None:
-    _, live = names_of(part)
-    logged = ", ".join(f"p.{name}" for name in logged_names(part.shape))
+@contextmanager
+def _unlogged(wire: Wire) -> Iterator[str]:
+    """Our triggers write nothing down. Gives the number of the operation, in SQL."""
+    op = wire.one(f"SELECT {GATE}")
+    number = "NULL" if op is None else str(int(op))
+    wire.run(f"SET {GATE} = NULL")
+    try:
+        yield number
+    finally:
+        wire.run(f"SET {GATE} = {number}")
+
+
+def _put_back(wire: Wire, part: LoggedTable) -> None:
+    shape = part.shape
     put = (
-        f"INSERT INTO {part.table} ({live}) SELECT {logged} FROM {part.put} p STRAIGHT_JOIN {part.net} s"
-        " ON s.id = p.tb_op WHERE p.tb_sign < 0"
+        f"INSERT INTO {part.table} ({listed(shape.names)}) SELECT {', '.join(shape.logged('p'))}"
+        f" FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op WHERE p.tb_sign < 0"
     )
-    if part.shape.uniques:
+    if shape.uniques:
         wire.run(put)
         return
     wire.run(f"{put} AND s.post IS NULL")  # if someone made such a row since, the server says no
     # These are there, and locked. An UPDATE of a join would gather all of them once more before it changes one.
-    values = ", ".join(f"{name} = VALUES({name})" for name in map(quoted, _changing(part.shape)))
+    # A number in a key that is found by it is what it was; letters may be others that are taken for the same.
+    changing = [
+        one.name for one in shape.stored if one.name not in shape.key or one.kind not in WHOLE
+    ] or shape.key
+    values = ", ".join(f"{name} = VALUES({name})" for name in map(quoted, changing))
     wire.run(f"{put} AND s.post IS NOT NULL ON DUPLICATE KEY UPDATE {values}")
 
 
-def _remove(wire: Wire, part: NetPart) -> None:
+def _remove(wire: Wire, part: LoggedTable) -> None:
     """What only goes; and if another row may be in the way, what comes back differently too: two of them may have to
     change places."""
     only = "" if part.shape.uniques else " AND s.pre IS NULL"
     wire.run(
         f"DELETE r FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op"
-        f" STRAIGHT_JOIN {part.table} r ON {same_key(part.shape, 'p', 'r')} WHERE p.tb_sign > 0{only}"
+        f" STRAIGHT_JOIN {part.table} r ON {part.shape.same_key('p', 'r')} WHERE p.tb_sign > 0{only}"
     )
 
 
-def _place_one_by_one(wire: Wire, part: NetPart) -> None:
+def _place_one_by_one(wire: Wire, part: LoggedTable) -> None:
     shape = part.shape
-    _, live = names_of(part)
-    same = same_key(shape, "p", "r")
+    same = shape.same_key("p", "r")
     _remove(wire, part)
     if not shape.uniques:
-        pairs = zip(of("r", shape.names), logged_of(shape, "p", shape.names), strict=True)
+        pairs = zip(of("r", shape.names), shape.logged("p"), strict=True)
         values = ", ".join(f"{live} = {logged}" for live, logged in pairs)
         wire.run(
             f"UPDATE {part.put} p STRAIGHT_JOIN {part.table} r ON {same} SET {values} WHERE p.tb_sign < 0"
         )
     wire.run(
-        f"INSERT INTO {part.table} ({live}) SELECT {', '.join(f'p.{name}' for name in logged_names(shape))}"
+        f"INSERT INTO {part.table} ({listed(shape.names)}) SELECT {', '.join(shape.logged('p'))}"
         f" FROM {part.put} p LEFT JOIN {part.table} r ON {same}"
         f" WHERE p.tb_sign < 0 AND r.{quoted(shape.key[0])} IS NULL"
     )
 
 
-def _changing(shape: MariaShape) -> list[str]:
-    """A number in a key that is found by it is what it was; letters may be others that are taken for the same."""
-    found = [
-        column.name for column in shape.stored if column.name not in shape.key or column.kind not in WHOLE
-    ]
-    return found or list(shape.key)
-
-
-def _place_keyless(wire: Wire, part: NetPart) -> None:
+def _place_keyless(wire: Wire, part: LoggedTable) -> None:
     """Identical rows are interchangeable: all of a kind go, and as many come back as must be there."""
     shape = part.shape
-    _, live = names_of(part)
-    values = ", ".join(f"p.{name}" for name in logged_names(shape))
     wire.run(
-        f"DELETE r FROM {part.table} r JOIN (SELECT {logged_image(shape, 'p')} AS i FROM {part.put} p"
-        f" WHERE p.tb_sign > 0) x ON x.i = {live_image(shape, 'r')}"
+        f"DELETE r FROM {part.table} r JOIN (SELECT {shape.logged_image('p')} AS i FROM {part.put} p"
+        f" WHERE p.tb_sign > 0) x ON x.i = {shape.live_image('r')}"
     )
     for sign, copies in ((1, "GREATEST(CAST(s.c AS SIGNED) - s.m, 0)"), (-1, "s.m")):
         source = f"{part.put} p JOIN {part.net} s ON s.id = p.tb_op WHERE p.tb_sign = {sign}"
         most = wire.one(f"SELECT MAX({copies}) FROM {source}") or 0
         for copy in range(1, int(most) + 1):
             wire.run(
-                f"INSERT INTO {part.table} ({live}) SELECT {values} FROM {source} AND {copies} >= {copy}"
+                f"INSERT INTO {part.table} ({listed(shape.names)}) SELECT {', '.join(shape.logged('p'))}"
+                f" FROM {source} AND {copies} >= {copy}"
             )
 
 
-def differing(wire: Wire, part: NetPart) -> int:
+def differing(wire: Wire, part: LoggedTable) -> int:
     """How many lines are not as they must be now."""
     shape = part.shape
     if not shape.key:
         return wire.count(
             f"SELECT COUNT(*) FROM {part.net} s LEFT JOIN"
-            f" (SELECT {live_image(shape, 'r')} AS i, COUNT(*) AS c FROM {part.table} r GROUP BY i) x"
+            f" (SELECT {shape.live_image('r')} AS i, COUNT(*) AS c FROM {part.table} r GROUP BY i) x"
             f" ON x.i = IFNULL(s.was, s.became) WHERE s.{_ACTED}"
             " AND IFNULL(x.c, 0) <> IF(s.pre IS NULL, GREATEST(CAST(s.c AS SIGNED) - s.m, 0), s.c + s.m)"
         )
     return wire.count(
         f"SELECT COUNT(*) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
-        f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
-        f" WHERE s.{_ACTED} AND NOT ({live_image(shape, 'r')} <=> s.was)"
+        f" LEFT JOIN {part.table} r ON {shape.same_key('a', 'r')}"
+        f" WHERE s.{_ACTED} AND NOT ({shape.live_image('r')} <=> s.was)"
     )
 
 
@@ -222,27 +209,22 @@ _MOST = 100  # lines that are looked for
 Lines = dict[int, tuple[str, str]]  # where each stands, and what the server said
 
 
-def refused(wire: Wire, part: NetPart) -> Lines:
+def refused(wire: Wire, part: LoggedTable) -> Lines:
     """By trying, halves of halves. The caller has the images at hand, and rolls it back."""
-    op = wire.one(f"SELECT {GATE}")
-    wire.run(f"SET {GATE} = NULL")
-    try:
+    with _unlogged(wire):
         wire.run(
-            f"DELETE r FROM {part.put} p STRAIGHT_JOIN {part.table} r ON {same_key(part.shape, 'p', 'r')}"
+            f"DELETE r FROM {part.put} p STRAIGHT_JOIN {part.table} r ON {part.shape.same_key('p', 'r')}"
             " WHERE p.tb_sign > 0"
         )
         return _tried(wire, part)
-    finally:
-        wire.run(f"SET {GATE} = {'NULL' if op is None else int(op)}")
 
 
-def _tried(wire: Wire, part: NetPart) -> Lines:
+def _tried(wire: Wire, part: LoggedTable) -> Lines:
     put = (
-        f"INSERT INTO {part.table} ({names_of(part)[1]}) SELECT {', '.join(logged_names(part.shape))}"
+        f"INSERT INTO {part.table} ({listed(part.shape.names)}) SELECT {', '.join(part.shape.logged_names)}"
         f" FROM {part.put} WHERE tb_sign < 0 AND tb_op BETWEEN"
     )
-    rows = wire.rows(f"SELECT tb_op FROM {part.put} WHERE tb_sign < 0 ORDER BY tb_op")
-    waiting = [[int(line) for (line,) in rows]]
+    waiting = [sorted(wire.numbers(f"SELECT tb_op FROM {part.put} WHERE tb_sign < 0"))]
     found: Lines = {}
     while waiting and len(found) < _MOST:
         lines = waiting.pop()

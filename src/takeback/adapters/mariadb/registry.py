@@ -6,17 +6,26 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import first_words, frozen
-from takeback.adapters.mariadb.cascades import Walked, reached, walks
 from takeback.adapters.mariadb.logs import (
     META,
     OPS,
     TABLES,
     capture_triggers,
+    reached,
     refusing_triggers,
     trigger_name,
+    walks,
 )
-from takeback.adapters.mariadb.shapes import OURS, MariaColumn, MariaShape, Schema, fingerprint, survey
-from takeback.adapters.mariadb.wire import Wire, code_of, driver
+from takeback.adapters.mariadb.shapes import (
+    OURS,
+    LoggedTable,
+    MariaColumn,
+    MariaShape,
+    Schema,
+    fingerprint,
+    survey,
+)
+from takeback.adapters.mariadb.wire import Wire, code_of, driver, quoted
 from takeback.errors import NoRemedy
 
 _NO_TABLE = 1146
@@ -54,12 +63,58 @@ class LogRegistry(NamedTuple):
                 return self.schema.shapes.get(name)
         return None
 
-    def walked(self) -> dict[str, Walked]:
+    def walked(self) -> dict[str, LoggedTable]:
         return {
-            name: Walked(n, self.schema.shapes[name])
+            name: LoggedTable(n, self.schema.shapes[name])
             for name, n in self.numbers.items()
             if n in self.entries and self.entries[n].captured and name in self.schema.shapes
         }
+
+    def wanted_triggers(self, name: str) -> dict[str, str]:
+        """The statements that make the triggers which this table must have."""
+        n = self.numbers[name]
+        if not self.entries[n].captured:
+            return refusing_triggers(n, name)
+        tables = self.walked()
+        return capture_triggers(tables[name], walks(tables[name], tables, self.schema.links))
+
+    def trouble_with(self, name: str) -> str:
+        """Why what is changed in this table would not be captured as it must; "" if it would."""
+        n = self.numbers.get(name)
+        if n is None or n not in self.entries:
+            return "it is new"
+        if self.entries[n].captured and fingerprint(self.schema.shapes[name]) != self.entries[n].shape:
+            return "its columns were changed since"
+        try:
+            wanted = self.wanted_triggers(name)
+        except KeyError:
+            return "a table whose rows go with its rows is not protected"
+        here = {one.name: one for one in self.triggers if one.table == name}
+        for event, statement in wanted.items():
+            found = here.get(trigger_name(event, n))
+            if found is None:
+                return "a trigger of takeback is gone"
+            if found.body is None:
+                return "this account may not see its triggers, for which it needs the right TRIGGER"
+            if found.body.strip() != statement.partition(" FOR EACH ROW ")[2].strip():
+                return "its triggers or foreign keys were changed since"
+            last = max(one.order for one in here.values() if one.event == found.event)
+            if found.event.startswith("BEFORE") and found.order != last:
+                return "another trigger was added, which comes after ours"
+        return ""
+
+    def troubles(self) -> dict[str, str]:
+        """The tables of which what is changed would be neither captured nor refused by a trigger, and why."""
+        return {name: why for name in self.schema.shapes if (why := self.trouble_with(name))}
+
+    def app_triggers(self, name: str) -> list[Trigger]:
+        return [one for one in self.triggers if one.table == name and not one.name.startswith(OURS)]
+
+    def drop_triggers(self, wire: Wire, table: str) -> None:
+        """Ours."""
+        for one in self.triggers:
+            if one.table == table and one.name.startswith(OURS):
+                wire.run(f"DROP TRIGGER IF EXISTS {quoted(one.name)}")
 
 
 def identity_of(wire: Wire) -> str:
@@ -74,17 +129,17 @@ def identity_of(wire: Wire) -> str:
 
 def read(wire: Wire) -> LogRegistry:
     identity = identity_of(wire)
-    entries: dict[int, RegisteredTable] = {}
-    if identity:
-        for n, name, shape, captured, described in wire.rows(
-            f"SELECT n, name, shape, captured, described FROM {TABLES}"
-        ):
-            entries[n] = RegisteredTable(n, name, shape, bool(captured), shape_from(json.loads(described)))
+    tables = wire.rows(f"SELECT n, name, shape, captured, described FROM {TABLES}") if identity else []
+    entries = {
+        n: RegisteredTable(n, name, shape, bool(captured), shape_from(json.loads(described)))
+        for n, name, shape, captured, described in tables
+    }
     triggers = tuple(Trigger(*row) for row in wire.rows(_TRIGGERS))
-    numbers: dict[str, int] = {}
-    for trigger in triggers:
-        if trigger.name.startswith(OURS) and trigger.event in ("AFTER INSERT", "BEFORE INSERT"):
-            numbers[trigger.table] = int(trigger.name.rpartition("_")[2])
+    numbers = {
+        trigger.table: int(trigger.name.rpartition("_")[2])
+        for trigger in triggers
+        if trigger.name.startswith(OURS) and trigger.event in ("AFTER INSERT", "BEFORE INSERT")
+    }
     return LogRegistry(identity, survey(wire), entries, triggers, numbers)
 
 
@@ -94,55 +149,9 @@ _TRIGGERS = (
 )
 
 
-def described(shape: MariaShape) -> str:
-    return json.dumps(shape)
-
-
 def shape_from(data: list[Any]) -> MariaShape:
     name, engine, kind, columns, key, uniques = frozen(data)
     return MariaShape(name, engine, kind, tuple(MariaColumn(*one) for one in columns), key, uniques)
-
-
-def wanted_triggers(registry: LogRegistry, name: str) -> dict[str, str]:
-    """The statements that make the triggers which this table must have."""
-    n = registry.numbers[name]
-    if not registry.entries[n].captured:
-        return refusing_triggers(n, name)
-    tables = registry.walked()
-    return capture_triggers(n, tables[name].shape, walks(tables[name], tables, registry.schema.links))
-
-
-def trouble_with(registry: LogRegistry, name: str) -> str:
-    """Why what is changed in this table would not be captured as it must; "" if it would."""
-    n = registry.numbers.get(name)
-    if n is None or n not in registry.entries:
-        return "it is new"
-    if (
-        registry.entries[n].captured
-        and fingerprint(registry.schema.shapes[name]) != registry.entries[n].shape
-    ):
-        return "its columns were changed since"
-    try:
-        wanted = wanted_triggers(registry, name)
-    except KeyError:
-        return "a table whose rows go with its rows is not protected"
-    here = {one.name: one for one in registry.triggers if one.table == name}
-    for event, statement in wanted.items():
-        found = here.get(trigger_name(event, n))
-        if found is None:
-            return "a trigger of takeback is gone"
-        if found.body is None:
-            return "this account may not see its triggers, for which it needs the right TRIGGER"
-        if found.body.strip() != statement.partition(" FOR EACH ROW ")[2].strip():
-            return "its triggers or foreign keys were changed since"
-        last = max(one.order for one in here.values() if one.event == found.event)
-        if found.event.startswith("BEFORE") and found.order != last:
-            return "another trigger was added, which comes after ours"
-    return ""
-
-
-def app_triggers(registry: LogRegistry, name: str) -> list[Trigger]:
-    return [one for one in registry.triggers if one.table == name and not one.name.startswith(OURS)]
 
 
 def refuse_unprotected(registry: LogRegistry) -> None:
@@ -153,11 +162,6 @@ def refuse_unprotected(registry: LogRegistry) -> None:
         )
 
 
-def troubles(registry: LogRegistry) -> dict[str, str]:
-    """The tables of which what is changed would be neither captured nor refused by a trigger, and why."""
-    return {name: why for name in registry.schema.shapes if (why := trouble_with(registry, name))}
-
-
 def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, str] | None:
     """Its number, what it undoes, and what has undone it; None: it never happened, or it was taken back whole."""
     rows = wire.rows(
@@ -166,13 +170,9 @@ def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, st
     return (int(rows[0][0]), str(rows[0][1]), str(rows[0][2])) if rows else None
 
 
-# Which statements could change a table that is not captured as it must be: they are refused, the others are
-# not.
-#
-# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what could
-# change the table is not let through.
-
-
+# Which statements could change a table that is not captured as it must be: they are refused, the others are not.
+# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what could change
+# the table is not let through.
 _DYNAMIC = re.compile(r"\b(?:EXECUTE|PREPARE)\b", re.IGNORECASE)
 _DEFINED = (
     "SELECT TABLE_NAME, VIEW_DEFINITION FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() UNION ALL"
@@ -186,9 +186,13 @@ class Bare(NamedTuple):
     table: str
     why: str
 
+    def told(self, how: str = "") -> str:
+        through = f" ({how})" if how else ""
+        return f"Changes to table {self.table} would not be captured: {self.why}{through}."
+
 
 def refuse_reaching(wire: Wire, registry: LogRegistry, statements: Iterable[str]) -> None:
-    bad = troubles(registry)
+    bad = registry.troubles()
     if not bad:
         return
     names = leading(wire, registry, bad)
@@ -209,7 +213,7 @@ def leading(wire: Wire, registry: LogRegistry, bad: Mapping[str, str]) -> dict[s
     if some is None:
         return {}
     defined = [(str(name), text and str(text)) for name, text in wire.rows(_DEFINED)]
-    defined += [(name, one.body) for name in registry.schema.shapes for one in app_triggers(registry, name)]
+    defined += [(name, one.body) for name in registry.schema.shapes for one in registry.app_triggers(name)]
     found |= {name: some for name, text in defined if not text or _DYNAMIC.search(text)} | found
     grew = True
     while grew:
@@ -233,15 +237,10 @@ def _is_dynamic(statement: str) -> bool:
 
 
 def _mentions(text: str, name: str) -> bool:
-    for one in {name, name.replace("`", "``")}:
-        if re.search(rf"(?<![\w$]){re.escape(one)}(?![\w$])", text, re.IGNORECASE):
-            return True
-    return False
+    spelled = {name, name.replace("`", "``")}
+    return any(re.search(rf"(?<![\w$]){re.escape(one)}(?![\w$])", text, re.IGNORECASE) for one in spelled)
 
 
 def _refused(bare: Bare, how: str) -> NoRemedy:
-    through = f" ({how})" if how else ""
-    return NoRemedy(
-        f"Changes to table {bare.table} would not be captured: {bare.why}{through}.",
-        hint="Nothing was changed. `takeback sql protect URL` updates the capture.",
-    )
+    hint = "Nothing was changed. `takeback sql protect URL` updates the capture."
+    return NoRemedy(bare.told(how), hint=hint)

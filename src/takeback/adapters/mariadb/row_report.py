@@ -4,34 +4,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from takeback.adapters.database import RowChange, obstructed
-from takeback.adapters.mariadb.logs import (
-    OPS,
-    TOUCHED,
-    live_image,
-    log_of,
-    logged_image,
-    logged_name,
-    logged_names,
-    logged_of,
-    same_key,
-    same_logged_key,
-    shown,
-)
+from takeback.adapters.mariadb.logs import OPS, TOUCHED
 from takeback.adapters.mariadb.net import (
     CHANGED,
     CONFLICTS,
+    IN_CONFLICTS,
     MISSING,
     NEEDED,
     ORPHANED,
     REOCCUPIED,
     UNFIT,
-    NetPart,
     lines,
 )
 from takeback.adapters.mariadb.registry import LogRegistry
-from takeback.adapters.mariadb.shapes import MariaShape
+from takeback.adapters.mariadb.shapes import LoggedTable, MariaShape, Schema
 from takeback.adapters.mariadb.wire import Wire, equal, listed, of, quoted
-from takeback.model.database import Database, resource_of
+from takeback.model.database import resource_of
 from takeback.model.ids import short
 from takeback.model.plan import Obstacle, TargetOutcome
 
@@ -46,42 +34,43 @@ _OBSTACLES = {CHANGED: Obstacle.CHANGED, REOCCUPIED: Obstacle.CHANGED, MISSING: 
 
 
 def conflicts(
-    wire: Wire, database: Database, parts: Sequence[NetPart], op: int, reasons: Reasons
+    wire: Wire, schema: Schema, parts: Sequence[LoggedTable], op: int, reasons: Reasons
 ) -> list[TargetOutcome]:
     """One for each line that stands in a conflict, as the rows are now."""
     found: list[TargetOutcome] = []
     total = 0
-    states = ", ".join(f"'{state}'" for state in CONFLICTS)
     for part in parts:
-        total += wire.count(f"SELECT COUNT(*) FROM {part.net} WHERE state IN ({states})")
+        total += wire.count(f"SELECT COUNT(*) FROM {part.net} WHERE state IN {IN_CONFLICTS}")
         if len(found) < MOST:
-            found += _of_part(wire, database, part, op, states, MOST - len(found), reasons)
+            found += _of_part(wire, schema, part, op, MOST - len(found), reasons)
     if total > len(found):
         found.append(
-            found[-1]._replace(resource=resource_of(database), detail=f"and {total - len(found)} more rows")
+            found[-1]._replace(
+                resource=resource_of(wire.database), detail=f"and {total - len(found)} more rows"
+            )
         )
     return found
 
 
 def _of_part(
-    wire: Wire, database: Database, part: NetPart, op: int, states: str, most: int, reasons: Reasons
+    wire: Wire, schema: Schema, part: LoggedTable, op: int, most: int, reasons: Reasons
 ) -> list[TargetOutcome]:
     shape = part.shape
     width = len(shape.stored)
-    sides = [_shown(shape, "p", True), _shown(shape, "q", True)]
+    sides = [_shown(shape, shape.logged(side)) for side in "apq"]
     join = ""
     if shape.key:
-        sides.append(_shown(shape, "r", False))
-        join = f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
+        sides.append(_shown(shape, of("r", shape.names)))
+        join = f" LEFT JOIN {part.table} r ON {shape.same_key('a', 'r')}"
         there = f"r.{quoted(shape.key[0])} IS NOT NULL"
     else:
         sides.append(", ".join(["NULL"] * width))
         there = "FALSE"
     rows = wire.rows(
-        f"SELECT s.state, s.pre IS NOT NULL, s.post IS NOT NULL, {there}, {_shown(shape, 'a', True)},"
+        f"SELECT s.state, s.pre IS NOT NULL, s.post IS NOT NULL, {there},"
         f" {', '.join(sides)}, s.id FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
         f" LEFT JOIN {part.log} p ON p.tb_no = s.pre LEFT JOIN {part.log} q ON q.tb_no = s.post{join}"
-        f" WHERE s.state IN ({states}) ORDER BY s.id LIMIT {most}"
+        f" WHERE s.state IN {IN_CONFLICTS} ORDER BY s.id LIMIT {most}"
     )
     found: list[TargetOutcome] = []
     for state, pre, post, present, *values, line in rows:
@@ -92,15 +81,15 @@ def _of_part(
         )
         who = _who(wire, part, op, line) if shape.key else ""
         if state == NEEDED:
-            who = _referring(wire, part, line)
-        if state == ORPHANED:
-            who = (
-                ""  # nobody need have changed it: with foreign keys switched off it may never have been there
-            )
-        if state == UNFIT:
+            who = _referring(wire, schema, part, line)
+        elif state == ORPHANED:
+            who = ""  # with foreign keys switched off it may never have been there, so nobody need have changed it
+        elif state == UNFIT:
             who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
         found.append(
-            obstructed(database, detail + who, shape.name, key, what=_OBSTACLES.get(state, Obstacle.OTHER))
+            obstructed(
+                wire.database, detail + who, shape.name, key, what=_OBSTACLES.get(state, Obstacle.OTHER)
+            )
         )
     return found
 
@@ -116,11 +105,8 @@ def text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _shown(shape: MariaShape, alias: str, logged: bool) -> str:
-    names = logged_names(shape) if logged else [quoted(name) for name in shape.names]
-    return ", ".join(
-        shown(column, f"{alias}.{name}") for column, name in zip(shape.stored, names, strict=True)
-    )
+def _shown(shape: MariaShape, values: Sequence[str]) -> str:
+    return ", ".join(column.shown(value) for column, value in zip(shape.stored, values, strict=True))
 
 
 def _sentence(
@@ -151,32 +137,17 @@ def _short(value: Any) -> str:
     return repr(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…")
 
 
-def _referring(wire: Wire, part: NetPart, line: int) -> str:
+def _referring(wire: Wire, schema: Schema, part: LoggedTable, line: int) -> str:
     """Which rows refer to it: their table, and a few of their keys."""
-    links: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for name, child, column, refers in wire.rows(
-        "SELECT CONSTRAINT_NAME, TABLE_NAME, COLUMN_NAME, REFERENCED_COLUMN_NAME"
-        " FROM information_schema.KEY_COLUMN_USAGE"
-        " WHERE TABLE_SCHEMA = DATABASE() AND REFERENCED_TABLE_SCHEMA = DATABASE()"
-        f" AND REFERENCED_TABLE_NAME = {wire.text(part.shape.name)} ORDER BY 1, ORDINAL_POSITION"
-    ):
-        links.setdefault((str(name), str(child)), []).append((str(column), str(refers)))
     told: list[str] = []
-    for (_, child), pairs in links.items():
-        if not set(part.shape.names).issuperset(refers for _, refers in pairs):
+    for link in sorted(schema.links):
+        if link.parent != part.shape.name or link.elsewhere or not part.stores(link.refers):
             continue
-        on = " AND ".join(
-            f"y.{quoted(column)} = q.{logged_name(part.shape, refers)}" for column, refers in pairs
-        )
+        child = link.child
+        on = equal(of("y", link.columns), part.shape.logged("q", link.refers))
         logged = f"{part.net} s JOIN {part.log} q ON q.tb_no = s.post"
         source = f"{logged} JOIN {quoted(child)} y ON {on} WHERE s.id = {line}"
-        key = [
-            str(name)
-            for (name,) in wire.rows(
-                "SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = DATABASE() AND"
-                f" CONSTRAINT_NAME = 'PRIMARY' AND TABLE_NAME = {wire.text(child)} ORDER BY ORDINAL_POSITION"
-            )
-        ]
+        key = schema.shapes[child].key if child in schema.shapes else ()
         if many := wire.count(f"SELECT COUNT(*) FROM {source}"):
             rows = wire.rows(f"SELECT {listed(key, 'y')} FROM {source} LIMIT {_FEW}") if key else []
             some = [
@@ -188,15 +159,15 @@ def _referring(wire: Wire, part: NetPart, line: int) -> str:
     return f"; these do: {'; '.join(told)}" if told else ""
 
 
-def _who(wire: Wire, part: NetPart, op: int, line: int) -> str:
+def _who(wire: Wire, part: LoggedTable, op: int, line: int) -> str:
     """The last effect that left the row as it is now."""
     shape = part.shape
     rows = wire.rows(
-        f"SELECT o.op, l.tb_sign, IF(l.tb_sign > 0, {live_image(shape, 'r')} <=> {logged_image(shape, 'l')},"
-        f" {live_image(shape, 'r')} IS NULL)"
+        f"SELECT o.op, l.tb_sign, IF(l.tb_sign > 0, {shape.live_image('r')} <=> {shape.logged_image('l')},"
+        f" {shape.live_image('r')} IS NULL)"
         f" FROM {part.net} s JOIN {part.log} a ON a.tb_no = s.some"
-        f" JOIN {part.log} l ON {same_logged_key(shape, 'l', 'a')}"
-        f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')} LEFT JOIN {OPS} o ON o.no = l.tb_op"
+        f" JOIN {part.log} l ON {shape.same_logged_key('l', 'a')}"
+        f" LEFT JOIN {part.table} r ON {shape.same_key('a', 'r')} LEFT JOIN {OPS} o ON o.no = l.tb_op"
         f" WHERE s.id = {line} AND l.tb_op <> {op} AND l.tb_no > a.tb_no ORDER BY l.tb_no DESC LIMIT 1"
     )
     if rows and rows[0][0] and rows[0][2]:
@@ -208,7 +179,7 @@ _PAGE = 1_000
 
 
 def standing_on(
-    wire: Wire, registry: LogRegistry, parts: dict[str, NetPart], op: int, reshaped: set[int]
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], op: int, reshaped: set[int]
 ) -> list[str]:
     """By the order in which they came to each row, newest first. `reshaped`: later ones that changed its tables."""
     found = set(reshaped)
@@ -217,9 +188,9 @@ def standing_on(
             found |= _on_the_same(wire, part, op)
         found |= _referring_effects(wire, registry, part, op)
     if reshaped:
-        for n in [n for (n,) in wire.rows(f"SELECT n FROM {TOUCHED} WHERE op = {op}")]:
+        for n in wire.numbers(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
             if (shape := registry.entries[n].described).key:
-                found |= _on_the_same(wire, NetPart(n, shape), op)
+                found |= _on_the_same(wire, LoggedTable(n, shape), op)
     return _named(wire, found)
 
 
@@ -228,11 +199,11 @@ def later_on(
 ) -> list[str]:
     """Effects that changed rows of these tables later, newest first, and those that `reshaped` them."""
     numbers = ", ".join(str(n) for n, entry in registry.entries.items() if entry.name in tables)
-    rows = wire.rows(
+    found = wire.numbers(
         f"SELECT o.no FROM {OPS} o WHERE o.no > {op} AND EXISTS"
         f" (SELECT 1 FROM {TOUCHED} t WHERE t.op = o.no AND t.n IN ({numbers or 'NULL'}))"
     )
-    return _named(wire, {int(no) for (no,) in rows} | reshaped)
+    return _named(wire, found | reshaped)
 
 
 def lost_by_unprotect(
@@ -252,15 +223,14 @@ def _named(wire: Wire, found: set[int]) -> list[str]:
     return [str(id) for (id,) in wire.rows(f"SELECT op FROM {OPS} WHERE no IN ({numbers}) ORDER BY no DESC")]
 
 
-def _on_the_same(wire: Wire, part: NetPart, op: int) -> set[int]:
-    rows = wire.rows(
+def _on_the_same(wire: Wire, part: LoggedTable, op: int) -> set[int]:
+    return wire.numbers(
         f"SELECT DISTINCT l.tb_op FROM {part.log} a STRAIGHT_JOIN {part.log} l ON"
-        f" {same_logged_key(part.shape, 'l', 'a')} WHERE a.tb_op = {op} AND l.tb_op <> {op} AND l.tb_no > a.tb_no"
+        f" {part.shape.same_logged_key('l', 'a')} WHERE a.tb_op = {op} AND l.tb_op <> {op} AND l.tb_no > a.tb_no"
     )
-    return {int(number) for (number,) in rows}
 
 
-def _referring_effects(wire: Wire, registry: LogRegistry, part: NetPart, op: int) -> set[int]:
+def _referring_effects(wire: Wire, registry: LogRegistry, part: LoggedTable, op: int) -> set[int]:
     """Who wrote a row that refers to one which this made."""
     found: set[int] = set()
     walked = registry.walked()
@@ -268,26 +238,25 @@ def _referring_effects(wire: Wire, registry: LogRegistry, part: NetPart, op: int
         child = walked.get(link.child)
         if link.parent != part.shape.name or link.elsewhere or child is None or not child.shape.key:
             continue
-        if not set(part.shape.names).issuperset(link.refers):
+        if not part.stores(link.refers):
             continue
-        on = equal(of("y", link.columns), logged_of(part.shape, "a", link.refers))
-        rows = wire.rows(
-            f"SELECT DISTINCT l.tb_op FROM {part.log} a STRAIGHT_JOIN {quoted(link.child)} y ON {on}"
-            f" STRAIGHT_JOIN {log_of(child.n)} l ON {same_key(child.shape, 'l', 'y')}"
+        on = equal(of("y", link.columns), part.shape.logged("a", link.refers))
+        found |= wire.numbers(
+            f"SELECT DISTINCT l.tb_op FROM {part.log} a STRAIGHT_JOIN {child.table} y ON {on}"
+            f" STRAIGHT_JOIN {child.log} l ON {child.shape.same_key('l', 'y')}"
             f" WHERE a.tb_op = {op} AND a.tb_sign > 0 AND l.tb_sign > 0 AND l.tb_op > {op}"
         )
-        found |= {int(number) for (number,) in rows}
     return found
 
 
-def changes(wire: Wire, parts: dict[str, NetPart], op: int) -> Iterator[RowChange]:
+def changes(wire: Wire, parts: dict[str, LoggedTable], op: int) -> Iterator[RowChange]:
     """However many there are; the connection is busy until the last."""
     for part in parts.values():
         for row in wire.stream(_asked(part, op)):
             yield from _told(part, row)
 
 
-def changes_so_far(wire: Wire, parts: dict[str, NetPart], op: int) -> Iterator[RowChange]:
+def changes_so_far(wire: Wire, parts: dict[str, LoggedTable], op: int) -> Iterator[RowChange]:
     """In a transaction that stays open, even if the rows are not read to the end."""
     for part in parts.values():
         start = 0
@@ -297,19 +266,15 @@ def changes_so_far(wire: Wire, parts: dict[str, NetPart], op: int) -> Iterator[R
             start += _PAGE
 
 
-def _asked(part: NetPart, op: int) -> str:
-    sides = ", ".join(
-        shown(column, f"{side}.{logged}")
-        for side in ("p", "q")
-        for column, logged in zip(part.shape.stored, logged_names(part.shape), strict=True)
-    )
+def _asked(part: LoggedTable, op: int) -> str:
+    sides = ", ".join(_shown(part.shape, part.shape.logged(side)) for side in "pq")
     return (
         f"SELECT s.pre IS NOT NULL, s.post IS NOT NULL, s.m, {sides} FROM ({lines(part, op)}) s"
         f" LEFT JOIN {part.log} p ON p.tb_no = s.pre LEFT JOIN {part.log} q ON q.tb_no = s.post ORDER BY s.some"
     )
 
 
-def _told(part: NetPart, row: Sequence[Any]) -> Iterator[RowChange]:
+def _told(part: LoggedTable, row: Sequence[Any]) -> Iterator[RowChange]:
     pre, post, many, *values = row
     width = len(part.shape.stored)
     before = dict(zip(part.shape.names, map(text, values[:width]), strict=True)) if pre else None

@@ -3,26 +3,27 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from takeback.adapters.database import PREPARED, Reviewed, Rows, most_of, refuse_too_many, summary
+from takeback.adapters.database import (
+    PREPARED,
+    Reviewed,
+    Rows,
+    first_words,
+    most_of,
+    refuse_too_many,
+    summary,
+)
 from takeback.adapters.mariadb import markers
-from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.ddl import change, rename
 from takeback.adapters.mariadb.ddl.alter import UntriedAlter
 from takeback.adapters.mariadb.ddl.rename import Moves
-from takeback.adapters.mariadb.logs import GATE, log_of
+from takeback.adapters.mariadb.logs import GATE, reached
 from takeback.adapters.mariadb.net import Numbers, cancels_out, count, counted, recording
 from takeback.adapters.mariadb.net import asked as asked_numbers
-from takeback.adapters.mariadb.registry import (
-    LogRegistry,
-    app_triggers,
-    read,
-    refuse_reaching,
-    refuse_unprotected,
-    troubles,
-)
+from takeback.adapters.mariadb.registry import LogRegistry, read, refuse_reaching, refuse_unprotected
 from takeback.adapters.mariadb.row_report import changes_so_far
 from takeback.adapters.mariadb.statements import (
     TRUNCATE,
+    WRITES,
     AskedDefinition,
     asked,
     fit_many,
@@ -30,13 +31,13 @@ from takeback.adapters.mariadb.statements import (
     refuse_elsewhere,
     refuse_own,
     refuse_unfit,
-    surely_writes,
     unfit_definition,
     written_out,
 )
 from takeback.adapters.mariadb.undo import touched
 from takeback.adapters.mariadb.wire import (
     COMMITS_IMPLICITLY,
+    DUPLICATE,
     OVERDUE,
     READ_ONLY_TRANSACTION,
     SIGNALLED,
@@ -53,8 +54,6 @@ from takeback.model.database import Database, Holder, busy
 from takeback.model.effect import Effect
 
 # Whether anybody has defined anything on the server: cheaper to ask than what.
-
-
 _STATEMENTS = (
     "alter_table", "create_table", "drop_table", "rename_table", "create_trigger", "drop_trigger", "create_index",
     "drop_index", "create_db", "drop_db", "alter_db", "truncate",
@@ -62,15 +61,6 @@ _STATEMENTS = (
 DDL_COUNTERS = "SHOW GLOBAL STATUS WHERE Variable_name IN ({})".format(
     ", ".join(f"'Com_{name}'" for name in _STATEMENTS)
 )
-
-
-def defined(wire: Wire) -> tuple[tuple[str, str], ...]:
-    """How often such statements were begun, ever. Asked before looking: what is counted later may have been missed."""
-    return ddl_counters(wire.rows(DDL_COUNTERS))
-
-
-def ddl_counters(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(name), str(count)) for name, count in rows)
 
 
 class MariaSession:
@@ -81,11 +71,12 @@ class MariaSession:
         self._holder = holder
         self._limited = False
         with words(wire.database):
-            self._seen: tuple[tuple[str, str], ...] = defined(wire)
+            # Asked before looking: what is counted later may have been missed.
+            self._seen = wire.rows(DDL_COUNTERS)
             self._known(read(wire))
             refuse_unprotected(self._registry)
-            self._others = _others(wire)
             self._name: str = wire.one("SELECT DATABASE()")
+            self._others = frozenset(name for (name,) in wire.rows("SHOW DATABASES") if name != self._name)
             self.connection_id = int(wire.one("SELECT CONNECTION_ID()"))
         self.database: Database = wire.database._replace(identity=self._registry.identity)
         self.answers: tuple[Rows, ...] = ()
@@ -102,7 +93,7 @@ class MariaSession:
         if asked(statement):
             return None
         refuse_unfit(statement)
-        if surely_writes(statement):
+        if first_words(statement) in WRITES:
             return None
         wire = self._wire
         with words(self.database):
@@ -125,25 +116,20 @@ class MariaSession:
         self._most = most_of(effect)
         try:
             self._op, held = markers.begin(self._wire, effect.id, effect.undoes)
-            self._wait_for_held(held)
+            # Else as long as any client: what an application holds ends by itself.
+            limit = self._patience if held else 0
+            if limit or self._limited:
+                markers.limit(self._wire, limit)
+            self._limited = held
         except StoreBusy:
             self.rollback()
             raise
         except (driver().Error, OSError) as error:
             self.rollback()
-            if code_of(error) == 1062:
-                raise KeyReused(
-                    "The database has the marker of this effect already: it was made before."
-                ) from error
+            if code_of(error) == DUPLICATE:
+                said = "The database has the marker of this effect already: it was made before."
+                raise KeyReused(said) from error
             raise told(error, self.database) from error
-
-    def _wait_for_held(self, held: bool) -> None:
-        """Else as long as any client: what an application holds ends by itself."""
-        if held and self._patience:
-            markers.limit(self._wire, self._patience)
-        elif self._limited:
-            markers.no_limit(self._wire)
-        self._limited = held
 
     def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
         if self._plan:
@@ -154,20 +140,16 @@ class MariaSession:
             refuse_unfit(statement)
         refuse_own(statement)
         refuse_elsewhere(statement, self._others)
-        self._refuse_reaching(statement)
+        if self._uncovered:
+            with words(self.database):
+                self._known(read(self._wire))  # someone may have protected it meanwhile
+                refuse_reaching(self._wire, self._registry, [statement])
         if wanted:
             return self._define(wanted, parameters)
         try:
             return self._run(statement, parameters, many)
         except (driver().Error, OSError) as error:
             self._refused(error)
-
-    def _refuse_reaching(self, statement: str) -> None:
-        if not self._uncovered:
-            return
-        with words(self.database):
-            self._known(read(self._wire))  # someone may have protected it meanwhile
-            refuse_reaching(self._wire, self._registry, [statement])
 
     def _define(self, wanted: AskedDefinition, parameters: Any) -> Rows:
         """TRUNCATE is made as a DELETE, which is part of the transaction. Others are made at the end, alone."""
@@ -183,7 +165,7 @@ class MariaSession:
             return Rows(rowcount=0)
         (name,) = wanted.names
         rename.refuse_referred(registry, wanted.names)
-        if any(one.event.endswith("DELETE") for one in app_triggers(registry, name)):
+        if any(one.event.endswith("DELETE") for one in registry.app_triggers(name)):
             raise NoRemedy(
                 f"TRUNCATE of {name} would be made as a DELETE, and the triggers of the table would fire.",
                 hint="Nothing was changed. Use DELETE, if that is meant.",
@@ -273,7 +255,7 @@ class MariaSession:
         if receipt is None:
             return Reviewed(None)
         with words(self.database):
-            parts, _ = touched(self._wire, self._registry, self.database, self._op)
+            parts, _ = touched(self._wire, self._registry, self._op)
         return Reviewed(receipt, changes_so_far(self._wire, parts, self._op), PREPARED)
 
     def hold(self, effect: Effect, seconds: float) -> None:
@@ -295,7 +277,7 @@ class MariaSession:
                 why = str(busy(self._holder()))
             raise InDoubt(why, hint="It is found out by looking at the tables.") from error
         finally:
-            _quietly(wire, "SET SESSION foreign_key_checks = DEFAULT")
+            wire.attempt("SET SESSION foreign_key_checks = DEFAULT")
             self._end()
 
     def _counted(self) -> dict[str, Numbers]:
@@ -314,12 +296,11 @@ class MariaSession:
                 "The capture was switched off while the effect was being made, so it was rolled back.",
                 hint="Statements must leave @takeback_op and the database of the session alone.",
             )
-        defined_now = ddl_counters(seen)
-        if defined_now != self._seen:
+        if seen != self._seen:
             self._known(read(wire))
             refuse_unprotected(self._registry)
             refuse_reaching(wire, self._registry, self._made)
-            self._seen = defined_now
+            self._seen = seen
         elif not any(one is not None for one in pending):
             return counted(self._registry, numbers)
         self._drop_what_stayed()
@@ -327,54 +308,38 @@ class MariaSession:
 
     def _known(self, registry: LogRegistry) -> None:
         self._registry = registry
-        self._uncovered = bool(troubles(registry))
-        links = registry.schema.links
-        self._pending = [
-            f"@takeback_d{one.n}" for name, one in registry.walked().items() if reached(name, links)
-        ]
+        self._uncovered = bool(registry.troubles())
+        walked = registry.walked()
+        # The variables of walks that are not over, and the logs where they have put something.
+        self._pending: dict[str, list[str]] = {}
+        for name, one in walked.items():
+            if children := reached(name, registry.schema.links):
+                logs = [walked[child].log for child in children if child in walked]
+                self._pending[f"@takeback_d{one.n}"] = logs
 
     def _drop_what_stayed(self) -> None:
         """Drop log entries for cascaded rows that were not deleted after all (DELETE IGNORE)."""
-        links = self._registry.schema.links
-        walked = self._registry.walked()
-        for name, parent in walked.items():
-            children = reached(name, links)
-            if not children:
-                continue
-            pending = self._wire.one(f"SELECT @takeback_d{parent.n}")
+        for variable, logs in self._pending.items():
+            pending = self._wire.one(f"SELECT {variable}")
             if pending is None:
                 continue
-            for child in children:
-                self._wire.run(
-                    f"DELETE FROM {log_of(walked[child].n)} WHERE tb_op = {self._op} AND tb_c = {int(pending)}"
-                )
-            self._wire.run(f"SET @takeback_d{parent.n} = NULL")
+            for log in logs:
+                self._wire.run(f"DELETE FROM {log} WHERE tb_op = {self._op} AND tb_c = {int(pending)}")
+            self._wire.run(f"SET {variable} = NULL")
 
     def rollback(self) -> None:
         if self._effect:
-            _quietly(self._wire, f"SET {GATE} = NULL")
+            self._wire.attempt(f"SET {GATE} = NULL")
             markers.roll_back(self._wire, self._effect)
             self._end()
 
     def _end(self) -> None:
         effect, self._effect, self._op = self._effect, "", 0
-        _quietly(self._wire, markers.letting_go(self._wire, effect))
+        self._wire.attempt(markers.letting_go(self._wire, effect))
 
     def close(self) -> None:
         self.rollback()
         self._wire.close()
-
-
-def _quietly(wire: Wire, statement: str) -> None:
-    try:
-        wire.rows(statement)
-    except (driver().Error, OSError):
-        pass  # the server has forgotten it with the session
-
-
-def _others(wire: Wire) -> frozenset[str]:
-    own = wire.one("SELECT DATABASE()")
-    return frozenset(str(name) for (name,) in wire.rows("SHOW DATABASES") if name != own)
 
 
 def refuse_other(database: Database, identity: str) -> None:

@@ -1,120 +1,33 @@
-"""The tables of one database, from the catalog: shapes, and the text that defines them."""
+"""The tables of one database, from the catalog: their columns, keys and foreign keys; a row of them as an image."""
 
 import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.mariadb.wire import Wire, quoted
+from takeback.adapters.mariadb.wire import Wire, equal, of, quoted
 
-# How a table is defined, by what the server says of it (SHOW CREATE TABLE): a line for each column, key and
-# check. From two of them comes the ALTER TABLE that makes the one the other; that it does is tried on an
-# empty table first.
-
-
-_COLUMN = re.compile(r"`((?:[^`]|``)+)` ")
-_KEY = re.compile(r"(?:PRIMARY KEY|(?:UNIQUE |FULLTEXT |SPATIAL |)KEY `((?:[^`]|``)+)`) ")
-_LINK = re.compile(r"CONSTRAINT `(?:[^`]|``)+` FOREIGN KEY ")
-_CHECK = re.compile(r"CONSTRAINT `((?:[^`]|``)+)` CHECK ")
-_NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
-_OPTION = re.compile(r"(?P<name>[A-Z_]+(?: [A-Z_]+)*)=(?:'(?:[^'\\]|''|\\.)*'|\S+)")
-_DEFAULTS = {
-    "COMMENT": "COMMENT=''",
-    "ROW_FORMAT": "ROW_FORMAT=DEFAULT",
-    "KEY_BLOCK_SIZE": "KEY_BLOCK_SIZE=0",
-}
+# A row as one short value that is equal only for rows that are equal in every bit: not by the rules of a
+# collation, nor by those of numbers.
 
 
-class TableLayout(NamedTuple):
-    columns: tuple[tuple[str, str], ...]  # name and line, in their order
-    keys: tuple[tuple[str, str], ...]  # sorted: a key that comes back comes back last
-    checks: tuple[tuple[str, str], ...]
-    options: str
+_LONG = frozenset(
+    ["text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob", "json", "vector"]
+)  # hashed one by one: together they could be longer than what the server hands around
+_SPACE = frozenset((
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+))  # fmt: skip
 
+_PLAIN = frozenset((
+    "tinyint", "smallint", "mediumint", "int", "integer", "bigint", "decimal", "numeric", "year", "date", "time",
+    "datetime", "inet4", "inet6", "uuid",
+))  # fmt: skip
 
-def layout(wire: Wire, name: str) -> TableLayout:
-    """Without its foreign keys."""
-    return parsed(str(wire.rows(f"SHOW CREATE TABLE {quoted(name)}")[0][1]))
-
-
-def definition(wire: Wire, name: str) -> str:
-    return repr(layout(wire, name))
-
-
-def parsed(text: str) -> TableLayout:
-    inner, _, options = text.partition("\n)")
-    columns: list[tuple[str, str]] = []
-    keys: list[tuple[str, str]] = []
-    checks: list[tuple[str, str]] = []
-    for line in inner.split("\n")[1:]:
-        line = line.strip().removesuffix(",")
-        if found := _COLUMN.match(line):
-            columns.append((_plain(found[1]), line))
-        elif found := _KEY.match(line):
-            keys.append((_plain(found[1] or ""), line))
-        elif found := _CHECK.match(line):
-            checks.append((_plain(found[1]), line))
-        elif not _LINK.match(line):
-            checks.append(("", line))  # something that is not known here: it can be compared, and no more
-    return TableLayout(
-        tuple(columns), tuple(sorted(keys)), tuple(sorted(checks)), _NEXT_NUMBER.sub("", options).strip()
-    )
-
-
-def clauses(
-    old: TableLayout, new: TableLayout, changed: Collection[str] = (), renamed: Mapping[str, str] = {}
-) -> list[str]:
-    """What makes the old one the new one. `changed`: columns that are not the same although their lines are."""
-    found = [
-        f"DROP {'INDEX ' + quoted(name) if name else 'PRIMARY KEY'}" for name in _gone(old.keys, new.keys)
-    ]
-    found += [f"DROP CONSTRAINT {quoted(name)}" for name in _gone(old.checks, new.checks)]
-    found += _options(old.options, new.options)
-    found += _columns(old, new, changed, renamed)
-    found += [f"ADD {line}" for name, line in new.keys if (name, line) not in old.keys]
-    return found + [f"ADD {line}" for name, line in new.checks if (name, line) not in old.checks]
-
-
-def _gone(old: tuple[tuple[str, str], ...], new: tuple[tuple[str, str], ...]) -> list[str]:
-    return [name for name, line in old if (name, line) not in new]
-
-
-def _columns(
-    old: TableLayout, new: TableLayout, changed: Collection[str], renamed: Mapping[str, str]
-) -> list[str]:
-    lines, came = dict(old.columns), {new: old for old, new in renamed.items()}
-    names = [name for name, _ in new.columns]
-    stay = [renamed.get(name, name) for name, _ in old.columns if renamed.get(name, name) in names]
-    found = [f"DROP COLUMN {quoted(name)}" for name, _ in old.columns if renamed.get(name, name) not in names]
-    moved = [name for name in names if name in stay] != stay
-    place = "FIRST"
-    for name, line in new.columns:
-        if name not in stay:
-            found.append(f"ADD COLUMN {line} {place}")
-        elif name in came:
-            found.append(f"CHANGE COLUMN {quoted(came[name])} {line} {place}")
-        elif moved or line != lines[name] or name in changed:
-            found.append(f"MODIFY COLUMN {line} {place}")
-        place = f"AFTER {quoted(name)}"
-    return found
-
-
-def _options(old: str, new: str) -> list[str]:
-    if old == new:
-        return []
-    there = {found["name"] for found in _OPTION.finditer(new)}
-    reset = [
-        _DEFAULTS.get(found["name"], f"{found['name']}=DEFAULT")
-        for found in _OPTION.finditer(old)
-        if found["name"] not in there
-    ]
-    return [" ".join((new, *reset))]
-
-
-def _plain(name: str) -> str:
-    return name.replace("``", "`")
+WHOLE = frozenset(["tinyint", "smallint", "mediumint", "int", "integer", "bigint"])
+_SHORT = 512
 
 
 OURS = "_tb_"  # how the name of everything begins that takeback makes in a database
@@ -131,6 +44,45 @@ class MariaColumn(NamedTuple):
     collation: str
     nullable: bool
     generated: bool  # computed by the server, so neither logged nor restored
+
+    @property
+    def logged_type(self) -> str:
+        charset = f" CHARACTER SET {self.charset} COLLATE {self.collation}" if self.charset else ""
+        return f"{self.type}{charset} NULL DEFAULT NULL"
+
+    def form(self, value: str) -> str:
+        """An expression of digits and letters, NULL for NULL. `value` is the column as the statement names it."""
+        kind = self.kind
+        if kind in _PLAIN:
+            return f"CAST({value} AS CHAR)"
+        if kind in ("float", "double", "real"):
+            return f"CAST({value} * 1e0 AS CHAR)"  # as a double, since a float shows only six digits; -0 stays -0
+        if kind == "timestamp":
+            return (
+                f"CAST(UNIX_TIMESTAMP({value}) AS CHAR)"  # an instant, in whatever time zone the session is
+            )
+        if kind in ("enum", "set"):
+            return f"CONCAT({value} + 0, '.', HEX({value}))"  # the wrong value '' has the number 0
+        if kind in _SPACE:
+            return f"CONCAT(ST_SRID({value}), '.', SHA2(ST_AsWKB({value}), 256))"
+        if kind == "json":
+            return f"SHA2(CAST({value} AS CHAR), 256)"
+        length = self.type.partition("(")[2].partition(")")[0]
+        if kind in _LONG or (length.isdigit() and int(length) > _SHORT):
+            return f"SHA2({value}, 256)"
+        return f"HEX({value})"
+
+    def shown(self, value: str) -> str:
+        """For people."""
+        if self.kind in _SPACE:
+            return f"ST_AsText({value})"
+        if self.kind == "bit":
+            return f"CONCAT('0x', HEX({value}))"
+        if self.kind.endswith("blob") or self.kind in ("binary", "varbinary", "vector"):
+            return f"CONCAT('0x', LEFT(HEX({value}), 200), IF(LENGTH({value}) > 100, '…', ''))"
+        if self.kind in _PLAIN or self.kind in ("float", "double", "real", "timestamp", "enum", "set"):
+            return f"CAST({value} AS CHAR)"
+        return f"LEFT({value}, 1000)"
 
 
 class MariaForeignKey(NamedTuple):
@@ -165,6 +117,80 @@ class MariaShape(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.stored)
+
+    @property
+    def logged_names(self) -> list[str]:
+        """Of the columns in a log: by number, so that no name of a column is in the way."""
+        return [f"c{number}" for number in range(1, len(self.stored) + 1)]
+
+    @property
+    def image_columns(self) -> str:
+        """All of a log but the number of the image."""
+        return ", ".join(["tb_op", "tb_c", "tb_sign", *self.logged_names])
+
+    def logged_name(self, column: str) -> str:
+        return f"c{self.names.index(column) + 1}"
+
+    def logged(self, alias: str, columns: Iterable[str] | None = None) -> list[str]:
+        """These columns of a row of the log, or all."""
+        names = self.logged_names if columns is None else map(self.logged_name, columns)
+        return [f"{alias}.{name}" for name in names]
+
+    def logged_image(self, alias: str) -> str:
+        return image(self.stored, self.logged(alias))
+
+    def live_image(self, alias: str) -> str:
+        """NULL where an outer join found no row."""
+        whole = image(self.stored, of(alias, self.names))
+        if not self.key:
+            return whole
+        return f"IF({alias}.{quoted(self.key[0])} IS NULL, NULL, {whole})"
+
+    def same_key(self, logged: str, live: str) -> str:
+        """By the rules of the columns: in a case-insensitive key 'a' and 'A' are one row, and an index finds it."""
+        return equal(of(live, self.key), self.logged(logged, self.key))
+
+    def same_logged_key(self, one: str, other: str) -> str:
+        return equal(self.logged(one, self.key), self.logged(other, self.key))
+
+
+def image(columns: Sequence[MariaColumn], values: Sequence[str]) -> str:
+    """32 bytes."""
+    forms = ", ',', ".join(
+        f"IFNULL({column.form(value)}, '~')" for column, value in zip(columns, values, strict=True)
+    )
+    return f"UNHEX(SHA2(CONCAT({forms}, ''), 256))"
+
+
+class LoggedTable(NamedTuple):
+    """A table with its log, and with the tables of the session that an undo makes for it."""
+
+    n: int
+    shape: MariaShape  # as it is now
+
+    @property
+    def log(self) -> str:
+        return log_of(self.n)
+
+    @property
+    def net(self) -> str:
+        return f"_tb_net_{self.n}"
+
+    @property
+    def put(self) -> str:
+        return f"_tb_put_{self.n}"
+
+    @property
+    def table(self) -> str:
+        return quoted(self.shape.name)
+
+    def stores(self, columns: Iterable[str]) -> bool:
+        """None of them is computed."""
+        return set(self.shape.names).issuperset(columns)
+
+
+def log_of(n: int) -> str:
+    return f"_tb_log_{n}"
 
 
 class Schema(NamedTuple):

@@ -71,21 +71,15 @@ def asked(statement: str) -> AskedDefinition | None:
         names = _names(re.sub(rf"({_NAME})\s+TO\s+", r"\1,", found["pairs"], flags=re.IGNORECASE))
         return AskedDefinition(RENAME, names[::2], to=names[1::2])
     if found := _CREATE.fullmatch(statement):
-        return AskedDefinition(
-            CREATE,
-            _names(found["name"]),
-            bool(found["exists"]),
-            head=found["head"],
-            tail=found["tail"].rstrip("; \n"),
-        )
+        tail = found["tail"].rstrip("; \n")
+        return AskedDefinition(CREATE, _names(found["name"]), bool(found["exists"]), (), found["head"], tail)
     found = _ALTER.fullmatch(statement) or _INDEX.fullmatch(statement)
     if not found:
         return None
     if to := _ALTER_NAME.fullmatch(found["tail"]):
         return AskedDefinition(RENAME, _names(found["name"]), to=_names(to["to"]))
-    return AskedDefinition(
-        ALTER, _names(found["name"]), head=found["head"], tail=found["tail"].rstrip("; \n")
-    )
+    tail = found["tail"].rstrip("; \n")
+    return AskedDefinition(ALTER, _names(found["name"]), head=found["head"], tail=tail)
 
 
 def bare(text: str) -> str:
@@ -200,7 +194,7 @@ def _value(value: Any) -> Any:
 # with transactions.
 
 
-_WRITES = frozenset(["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"])
+WRITES = frozenset(["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"])
 _OPEN = frozenset((
     "SELECT", "WITH", "SHOW", "DESC", "DESCRIBE", "EXPLAIN", "VALUES", "TABLE", "HELP", "DO", "CALL", "ANALYZE",
     "CHECKSUM", "SET", "EXECUTE", "PREPARE", "DEALLOCATE", "SAVEPOINT", "RELEASE",
@@ -245,7 +239,7 @@ def refuse_unfit(statement: str) -> None:
         raise NoRemedy(
             "A file that the server writes could not be taken back.", hint="Read the rows instead."
         )
-    if word not in _WRITES | _OPEN | _DEFINES and pair not in ("BEGIN NOT", "ROLLBACK TO", "ROLLBACK WORK"):
+    if word not in WRITES | _OPEN | _DEFINES and pair not in ("BEGIN NOT", "ROLLBACK TO", "ROLLBACK WORK"):
         raise NoRemedy(
             f"{word or 'That'} is no statement that takeback knows how to take back.",
             hint="Known are SELECT, INSERT, REPLACE, UPDATE, DELETE, LOAD DATA and CALL.",
@@ -269,10 +263,6 @@ def unfit_definition(word: str) -> NoRemedy:
         hint="Nothing was changed. Rows can be taken back, and so can tables and indexes that are created, altered "
         "or dropped by name.",
     )
-
-
-def surely_writes(statement: str) -> bool:
-    return first_words(statement) in _WRITES
 
 
 def refuse_elsewhere(statement: str, others: Collection[str]) -> None:

@@ -1,74 +1,59 @@
 """Take one operation back: in one transaction, all of it or, if asked for, only rows not changed since."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 from takeback.adapters.database import SECONDS, obstructed
-from takeback.adapters.mariadb import markers, net, put_back
-from takeback.adapters.mariadb.logs import (
-    LOG_MODE,
-    OPS,
-    TABLES,
-    TOUCHED,
-    log_of,
-    logged_image,
-    logged_names,
-    same_logged_key,
-)
+from takeback.adapters.mariadb import net, put_back
+from takeback.adapters.mariadb.logs import LOG_MODE, OPS, TABLES, TOUCHED
 from takeback.adapters.mariadb.net import (
     APPLY,
     CONFLICTS,
-    FORCEABLE,
+    IN_CONFLICTS,
+    IN_FORCEABLE,
     NEEDED,
     ORPHANED,
     OVERWRITE,
     TAKEN,
-    NetPart,
-    count,
-    record,
 )
-from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, trouble_with
+from takeback.adapters.mariadb.registry import LogRegistry
 from takeback.adapters.mariadb.row_report import Reasons, conflicts
-from takeback.adapters.mariadb.shapes import differences, fingerprint
+from takeback.adapters.mariadb.shapes import LoggedTable, differences, fingerprint, log_of
 from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
-from takeback.model.database import Database
 from takeback.model.plan import OnConflict, TargetOutcome
 
-# After rows were left out of an undo: a later operation that found what this one had left must find what
-# was before.
-#
-# Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo of
-# the second must then lead to A and not to B, or it would bring back what was taken back.
+# After rows were left out of an undo: a later operation that found what this one had left must find what was before.
+# Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo of the second
+# must then lead to A and not to B, or it would bring back what was taken back.
 
 
-def rebase(wire: Wire, parts: Sequence[NetPart], op: int) -> None:
-    """The temporary tables of the session list the rows that were left out."""
-    for part in parts:
+def leave_out(wire: Wire, taking: "Taking", op: int, by: int) -> None:
+    """Rows of `op`, by an undo: the temporary tables of the session list them."""
+    wire.run(f"UPDATE {OPS} SET partly = 1 WHERE no = {by}")
+    for part in taking.parts:
         if part.shape.key:
             _rebase(wire, part, op)
 
 
-def _rebase(wire: Wire, part: NetPart, op: int) -> None:
+def _rebase(wire: Wire, part: LoggedTable, op: int) -> None:
     shape = part.shape
-    states = ", ".join(f"'{state}'" for state in CONFLICTS)
     # The first image that a later operation, still in force, found for the row, if it is what this one had left.
     later = wire.rows(
         f"SELECT s.id, s.pre, s.post, MIN(l.tb_no) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
         f" LEFT JOIN {part.log} q ON q.tb_no = s.post"
-        f" STRAIGHT_JOIN {part.log} l ON {same_logged_key(shape, 'l', 'a')} AND l.tb_no > a.tb_no AND l.tb_op <> {op}"
+        f" STRAIGHT_JOIN {part.log} l ON {shape.same_logged_key('l', 'a')} AND l.tb_no > a.tb_no AND l.tb_op <> {op}"
         f" JOIN {OPS} o ON o.no = l.tb_op AND o.undone_by = ''"
-        f" WHERE s.state IN ({states}) AND (s.post IS NULL AND l.tb_sign > 0 OR s.post IS NOT NULL AND l.tb_sign < 0"
-        f" AND {logged_image(shape, 'l')} = {logged_image(shape, 'q')}) GROUP BY s.id"
+        f" WHERE s.state IN {IN_CONFLICTS}"
+        " AND (s.post IS NULL AND l.tb_sign > 0 OR s.post IS NOT NULL AND l.tb_sign < 0"
+        f" AND {shape.logged_image('l')} = {shape.logged_image('q')}) GROUP BY s.id"
     )
-    names = logged_names(shape)
     for _, pre, post, no in later:
         if post is None:
             # This one deleted the row, and a later one made it anew: now that one replaced it.
             wire.run(
-                f"INSERT INTO {part.log} (tb_op, tb_c, tb_sign, {', '.join(names)}) SELECT l.tb_op, 0, -1,"
-                f" {', '.join(f'p.{name}' for name in names)} FROM {part.log} l JOIN {part.log} p ON p.tb_no = {pre}"
-                f" WHERE l.tb_no = {no}"
+                f"INSERT INTO {part.log} ({shape.image_columns}) SELECT l.tb_op, 0, -1, {', '.join(shape.logged('p'))}"
+                f" FROM {part.log} l JOIN {part.log} p ON p.tb_no = {pre} WHERE l.tb_no = {no}"
             )
             _another_number(wire, part, no, "+ 1")
         elif pre is None:
@@ -76,13 +61,13 @@ def _rebase(wire: Wire, part: NetPart, op: int) -> None:
             _another_number(wire, part, no, "- 1")
             wire.run(f"DELETE FROM {part.log} WHERE tb_no = {no}")
         else:
-            values = ", ".join(f"l.{name} = p.{name}" for name in names)
+            values = ", ".join(f"l.{name} = p.{name}" for name in shape.logged_names)
             wire.run(
                 f"UPDATE {part.log} l JOIN {part.log} p ON p.tb_no = {pre} SET {values} WHERE l.tb_no = {no}"
             )
 
 
-def _another_number(wire: Wire, part: NetPart, no: int, by: str) -> None:
+def _another_number(wire: Wire, part: LoggedTable, no: int, by: str) -> None:
     """Record the new number of images, for the check that all are present."""
     wire.run(
         f"UPDATE {TOUCHED} t JOIN {part.log} l ON l.tb_op = t.op SET t.images = t.images {by}"
@@ -92,6 +77,7 @@ def _another_number(wire: Wire, part: NetPart, no: int, by: str) -> None:
 
 _FEW = 10_000  # lines: below it, whoever asks what would happen is told by trying
 _ROUNDS = 20
+Bad = dict[str, dict[str, set[int]]]  # by state and table: lines that cannot be put back
 
 
 class Taking(NamedTuple):
@@ -100,7 +86,7 @@ class Taking(NamedTuple):
     applied: int
     already: int
     refused: tuple[TargetOutcome, ...]  # what stands in the way, or was left out
-    parts: tuple[NetPart, ...]
+    parts: tuple[LoggedTable, ...]
 
 
 def settle_session(wire: Wire, patience: int = SECONDS) -> None:
@@ -108,17 +94,14 @@ def settle_session(wire: Wire, patience: int = SECONDS) -> None:
     wire.run(
         f"SET SESSION sql_mode = '{LOG_MODE}', time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1,"
         f" max_sort_length = 8192, innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience},"
-        " sql_safe_updates = 0,"
-        " group_concat_max_len = 1048576"
+        " sql_safe_updates = 0, group_concat_max_len = 1048576"
     )
     wire.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
-def touched(
-    wire: Wire, registry: LogRegistry, database: Database, op: int
-) -> tuple[dict[str, NetPart], list[TargetOutcome]]:
+def touched(wire: Wire, registry: LogRegistry, op: int) -> tuple[dict[str, LoggedTable], list[TargetOutcome]]:
     """The tables of an operation as they are now, and those that are not what they were."""
-    parts: dict[str, NetPart] = {}
+    parts: dict[str, LoggedTable] = {}
     gone: list[TargetOutcome] = []
     for n, name, wanted in wire.rows(
         f"SELECT d.n, t.name, d.images FROM {TOUCHED} d JOIN {TABLES} t ON t.n = d.n WHERE d.op = {op} ORDER BY d.n"
@@ -126,10 +109,9 @@ def touched(
         _refuse_missing(wire, op, n, int(wanted))
         shape = registry.current(n)
         if shape is None or fingerprint(shape) != registry.entries[n].shape:
-            detail = _altered(registry, n)
-            gone.append(obstructed(database, detail, name))
+            gone.append(obstructed(wire.database, _altered(registry, n), name))
         else:
-            parts[shape.name] = NetPart(n, shape)
+            parts[shape.name] = LoggedTable(n, shape)
     return parts, gone
 
 
@@ -162,17 +144,10 @@ def _altered(registry: LogRegistry, n: int) -> str:
     return f"was altered since ({told}), so its rows cannot come back. Alter it back first"
 
 
-def take_back(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    op: int,
-    policy: OnConflict,
-    dry: bool = False,
-) -> Taking:
+def take_back(wire: Wire, registry: LogRegistry, op: int, policy: OnConflict, dry: bool = False) -> Taking:
     """In a transaction of the caller, under its marker if it has one. `dry`: the caller will roll it back."""
-    parts, refused = touched(wire, registry, database, op)
-    refused += _with_triggers(registry, database, parts, policy)
+    parts, refused = touched(wire, registry, op)
+    refused += _with_triggers(wire, registry, parts, policy)
     if dry and not refused and (found := _smooth(wire, parts, op)):
         return found
     lines = 0
@@ -181,22 +156,20 @@ def take_back(
         lines += net.fill(wire, part, op)
         if not net.is_sound(wire, part):
             detail = "was changed in a way that was not logged whole"
-            refused.append(obstructed(database, detail, name))
+            refused.append(obstructed(wire.database, detail, name))
             del parts[name]
-            continue
-        if policy is OnConflict.FORCE:
-            states = ", ".join(f"'{state}'" for state in FORCEABLE)
-            wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN ({states})")
+        elif policy is OnConflict.FORCE:
+            wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN {IN_FORCEABLE}")
     reasons: Reasons = {}
     stop = policy in (OnConflict.REFUSE, OnConflict.MERGE)
     if not (stop and (refused or _count(wire, parts, CONFLICTS))) and not (dry and lines > _FEW):
-        refused += _place(wire, registry, database, parts, stop or policy is OnConflict.FORCE, reasons)
-    refused += conflicts(wire, database, list(parts.values()), op, reasons)
+        refused += _place(wire, registry, parts, stop or policy is OnConflict.FORCE, reasons)
+    refused += conflicts(wire, registry.schema, list(parts.values()), op, reasons)
     applied = _count(wire, parts, (APPLY, OVERWRITE))
     return Taking(applied, _count(wire, parts, (net.NOTHING,)), tuple(refused), tuple(parts.values()))
 
 
-def _smooth(wire: Wire, parts: dict[str, NetPart], op: int) -> Taking | None:
+def _smooth(wire: Wire, parts: dict[str, LoggedTable], op: int) -> Taking | None:
     """Of a large operation that nothing stands in the way of, only the numbers: whoever wants to take it back has to
     read all of it again then. None: it is to be looked at row by row."""
     many = wire.one(f"SELECT SUM(inserted + updated + deleted) FROM {TOUCHED} WHERE op = {op}")
@@ -211,48 +184,42 @@ def _smooth(wire: Wire, parts: dict[str, NetPart], op: int) -> Taking | None:
     return Taking(total[APPLY], total[net.NOTHING], (), tuple(parts.values()))
 
 
-def _count(wire: Wire, parts: dict[str, NetPart], states: "tuple[str, ...] | dict[str, str]") -> int:
+def _count(wire: Wire, parts: dict[str, LoggedTable], states: Collection[str]) -> int:
     return sum(net.states(wire, part).get(state, 0) for part in parts.values() for state in states)
 
 
 def _with_triggers(
-    registry: LogRegistry, database: Database, parts: dict[str, NetPart], policy: OnConflict
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], policy: OnConflict
 ) -> list[TargetOutcome]:
     """Triggers cannot be switched off: those of the application would do again what they do."""
     found: list[TargetOutcome] = []
     for name in tuple(parts):
-        why = trouble_with(registry, name)
-        own = app_triggers(registry, name)
+        why = registry.trouble_with(name)
+        own = registry.app_triggers(name)
         if why:
             why = f"is not captured any more ({why}): run `takeback sql protect` first"
         elif own and policy is not OnConflict.FORCE:
             names = ", ".join(one.name for one in own)
             why = f"has triggers of its own ({names}), which would fire again; force lets them"
         if why:
-            found.append(obstructed(database, why, name))
+            found.append(obstructed(wire.database, why, name))
             del parts[name]
     return found
 
 
 def _place(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    parts: dict[str, NetPart],
-    stop: bool,
-    reasons: Reasons,
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], stop: bool, reasons: Reasons
 ) -> list[TargetOutcome]:
     """Rows that cannot be put back are left out, and it is tried again without them; `stop`: they are only reported."""
     for _ in range(_ROUNDS):
         wire.run("SAVEPOINT takeback_put")
-        bad: dict[str, dict[str, set[int]]] = {}
+        bad: Bad = {}
         for name, part in parts.items():
             put_back.gather(wire, part)
             if lines := put_back.taken(wire, part):
                 bad.setdefault(TAKEN, {})[name] = lines
         if not bad:
-            told = _all_in(wire, registry, database, parts, bad, reasons)
-            if told:
+            if told := _all_in(wire, registry, parts, bad, reasons):
                 return told
         if not bad:
             bad = {
@@ -275,17 +242,12 @@ def _place(
 
 
 def _all_in(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    parts: dict[str, NetPart],
-    bad: dict[str, dict[str, set[int]]],
-    reasons: Reasons,
+    wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], bad: Bad, reasons: Reasons
 ) -> list[TargetOutcome]:
     """What a table does not take is in `bad` then, or told where no row can be named."""
     for name, part in parts.items():
         try:
-            put_back.place(wire, part, bool(app_triggers(registry, name)))
+            put_back.place(wire, part, bool(registry.app_triggers(name)))
         except driver().Error as error:
             if code_of(error) not in put_back.RULES:
                 raise
@@ -297,11 +259,11 @@ def _all_in(
             if bad:
                 return []
             detail = f"does not take the rows back: {error.args[1]}. Take the rule away that was added since"
-            return [obstructed(database, detail, name)]
+            return [obstructed(wire.database, detail, name)]
     return []
 
 
-def _check(wire: Wire, parts: dict[str, NetPart]) -> None:
+def _check(wire: Wire, parts: dict[str, LoggedTable]) -> None:
     for name, part in parts.items():
         if many := put_back.differing(wire, part):
             raise UndoFailed(
@@ -344,31 +306,8 @@ def swap(wire: Wire, op: str, by: str) -> None:
         taker, taken, undone = taken, str(rows[0][0]), not undone
 
 
-def carry_out(
-    wire: Wire,
-    registry: LogRegistry,
-    database: Database,
-    of: tuple[int, str],
-    effect: str,
-    policy: OnConflict,
-    partly: bool,
-) -> dict[str, object]:
-    """Mark it, take it back, count, and mark what it took back."""
-    number = markers.mark(wire, effect, of[1])
-    found = take_back(wire, registry, database, of[0], policy)
-    refuse_conflicts(found, policy, partly)
-    numbers = count(wire, registry, number)
-    receipt = record(wire, registry, number, numbers)
-    if partly:
-        wire.run(f"UPDATE {OPS} SET partly = 1 WHERE no = {number}")
-        rebase(wire, found.parts, of[0])
-    else:
-        swap(wire, of[1], effect)
-    return receipt
-
-
 def forget(wire: Wire, op: int) -> None:
     """Its images."""
-    for (n,) in wire.rows(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
+    for n in wire.numbers(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
         wire.run(f"DELETE FROM {log_of(n)} WHERE tb_op = {op}")
     wire.run(f"DELETE FROM {TOUCHED} WHERE op = {op}")

@@ -24,11 +24,20 @@ COMMITS_IMPLICITLY = 1399  # in an XA transaction whatever would commit is refus
 DUPLICATE = 1062
 SIGNALLED = 1644
 OVERDUE = 1205  # it has waited for a lock as long as it may
-_LOCKED = (OVERDUE, 1213, 3572)
-_LOST = (2003, 2006, 2013, 2014, 2055, 1053, 1927, 4031)
-_NO_RIGHTS = (1044, 1045, 1142, 1143, 1227, 1370, 1410, 1698)
-_READ_ONLY_SERVER = (1290, 1836)
-_FULL = (1021, 1114, 28)
+LOCKED = (OVERDUE, 1213, 3572)
+_LOST = (0, 2003, 2006, 2013, 2014, 2055, 1053, 1927, 4031)
+# What keeps us out, by the number that the server gives it.
+_UNREACHABLE = (
+    ((1049,), "There is no such database: {where}.", "Look at the name in the address."),
+    (
+        (1044, 1045, 1142, 1143, 1227, 1370, 1410, 1698),
+        "{where}: no right to do that: {says}",
+        "Use an account that may. The store keeps no password: give the address as env:NAME, or with its password in "
+        "TAKEBACK_SQL.",
+    ),
+    ((1290, 1836), "{where} takes no changes: {says}", "Is it a replica? Use the primary server."),
+    ((1021, 1114, 28), "{where}: no room: {says}", "Make room on the server, then try again."),
+)
 
 
 class Wire:
@@ -50,6 +59,17 @@ class Wire:
 
     def count(self, statement: str) -> int:
         return int(self.one(statement) or 0)
+
+    def numbers(self, statement: str) -> set[int]:
+        """The first value of each row."""
+        return {int(row[0]) for row in self.rows(statement)}
+
+    def attempt(self, statement: str) -> None:
+        """Whatever comes of it: the server may have done it by itself, or be gone."""
+        try:
+            self.run(statement)
+        except (driver().Error, OSError):
+            pass
 
     def cursor_run(self, statement: str) -> tuple[list[tuple[Any, ...]], int]:
         with self.connection.cursor() as cursor:
@@ -90,11 +110,6 @@ class Wire:
         """As a literal."""
         return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)" if value else "''"
 
-    def reopen(self) -> None:
-        """Another session of the server, of the same account."""
-        self.close()
-        self.connection.connect()
-
     def close(self) -> None:
         try:
             self.connection.close()
@@ -124,9 +139,8 @@ def connected(database: Database, url: str) -> Wire:
     try:
         with words(database):
             connection: Any = pymysql.connect(**options)
-            connection._read_timeout = (
-                None  # only for the greeting: what else would be silent for long is at work
-            )
+            # It was only for the greeting: what else would be silent for long is at work.
+            connection._read_timeout = None
             return Wire(connection, database)
     except ResourceUnreachable as error:
         raise ServerUnreachable(str(error), hint=error.hint) from None
@@ -166,10 +180,7 @@ def _options(url: str) -> dict[str, Any]:
     local = "unix_socket" in options or options["host"] in ("localhost", "127.0.0.1", "::1")
     if local and not any(key.startswith("ssl") for key in query):
         options["ssl_disabled"] = True  # the certificates of the machine take a quarter of a second to read
-    for key in ("ssl_ca", "ssl_cert", "ssl_key"):
-        if key in query:
-            options[key] = query[key]
-    return options
+    return options | {key: query[key] for key in ("ssl_ca", "ssl_cert", "ssl_key") if key in query}
 
 
 # `charset` and `ssl` are what other drivers are told in the same address: text is text here, and TLS is used anyway.
@@ -195,41 +206,18 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is gone, and with it the answer."""
     if isinstance(error, driver().ProgrammingError):
         return False  # the driver did not even send it
-    return (
-        isinstance(error, (OSError, driver().InterfaceError))
-        or code_of(error) in _LOST
-        or code_of(error) == 0
-    )
-
-
-def is_locked(error: BaseException) -> bool:
-    return code_of(error) in _LOCKED
+    return isinstance(error, (OSError, driver().InterfaceError)) or code_of(error) in _LOST
 
 
 def told(error: BaseException, database: Database) -> TakebackError:
     code = code_of(error)
     says = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = without_password(database.url)
-    if code == 1049:
-        return ResourceUnreachable(
-            f"There is no such database: {where}.", hint="Look at the name in the address."
-        )
-    if code in _NO_RIGHTS:
-        return ResourceUnreachable(
-            f"{where}: no right to do that: {says}",
-            hint="Use an account that may. The store keeps no password: give the address as env:NAME, or with its "
-            "password in TAKEBACK_SQL.",
-        )
-    if code in _LOCKED:
+    if code in LOCKED:
         return StoreBusy(f"{where}: someone else is changing the same rows: {says}", hint="Try again.")
-    if code in _READ_ONLY_SERVER:
-        return ResourceUnreachable(
-            f"{where} takes no changes: {says}", hint="Is it a replica? Use the primary server."
-        )
-    if code in _FULL:
-        return ResourceUnreachable(
-            f"{where}: no room: {says}", hint="Make room on the server, then try again."
-        )
+    for codes, sentence, hint in _UNREACHABLE:
+        if code in codes:
+            return ResourceUnreachable(sentence.format(where=where, says=says), hint=hint)
     if is_lost(error):
         return ResourceUnreachable(
             f"{where} does not answer: {says}", hint="Is the server running? Then try again."

@@ -57,9 +57,8 @@ class PostgresAdapter(DatabaseAdapter):
         self._keyring = keyring
         self._waiting = waiting
         self._links = PostgresLinks(keyring, waiting)
-        self._held: dict[
-            str, PostgresSession
-        ] = {}  # by effect: sessions whose open transaction waits for a person
+        # By effect: sessions whose open transaction waits for a person.
+        self._held: dict[str, PostgresSession] = {}
         self._guards: dict[str, Guard] = {}  # by effect: of programs that are at work
         self._tells: dict[str, Tell] = {}  # and who listens to what is found of them
 
@@ -73,19 +72,16 @@ class PostgresAdapter(DatabaseAdapter):
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if of is not None:
-            return self._assess_undo(change, of)
+            database = database_of(of)
+            with self._at(of) as connection:
+                outcomes = as_planned(connection, database, of, policy_of(change))
+            offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they are now")
+            return Assessment((target_of(database, of.id),), (offer,), outcomes=outcomes)
         database = asked_for(change, None)
         with understood(), self._links.to(database) as connection:
             refuse_unprotected(connection, database)
         offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they were")
         return Assessment((change.resource,), (offer,))
-
-    def _assess_undo(self, change: Change, of: Effect) -> Assessment:
-        database = database_of(of)
-        with understood(), self._links.to(database) as connection:
-            outcomes = as_planned(connection, database, of, policy_of(change))
-        offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they are now")
-        return Assessment((target_of(database, of.id),), (offer,), outcomes=outcomes)
 
     def apply(self, effect: Effect) -> Receipt:
         if effect.change.kind == UNDO:
@@ -113,9 +109,7 @@ class PostgresAdapter(DatabaseAdapter):
 
     def _waits(self, connection: Connection, effect: str) -> bool:
         session = self._held.get(effect)
-        if session and session.holds(connection):
-            return True
-        return transactions.prepared(connection, effect)
+        return bool(session and session.holds(connection)) or transactions.prepared(connection, effect)
 
     def _drop(self, effect: Effect) -> None:
         """Roll back what waits for a person."""
@@ -223,24 +217,27 @@ class PostgresAdapter(DatabaseAdapter):
         """Of a program whose watcher died."""
         return with_receipt(effect.change, self.leave(effect))
 
-    def cover(self, database: Database) -> Cover:
+    @contextmanager
+    def _opened(self, database: Database) -> Iterator[Connection]:
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            yield connection
+
+    def cover(self, database: Database) -> Cover:
+        with self._opened(database) as connection:
             return cover(connection)
 
-    def protect(self, database: Database, tables: Sequence[str]) -> Cover:
-        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
-            protect(connection, tables)
+    def protect(self, database: Database, tables: Sequence[str], always: bool | None = None) -> Cover:
+        with self._opened(database) as connection:
+            protect(connection, tables, always)
             return cover(connection)
 
     def attach_when(self, database: Database, tables: Sequence[str], always: bool) -> Cover:
-        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
-            protect(connection, tables, always)
-            return cover(connection)
+        return self.protect(database, tables, always)
 
     def unprotect(
         self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
     ) -> Cover:
-        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+        with self._opened(database) as connection:
             unprotect(connection, tables, give_up)
             return cover(connection)
 
@@ -250,7 +247,7 @@ class PostgresAdapter(DatabaseAdapter):
         """Without the triggers of single tables the log stays."""
         if tables:
             return ()
-        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+        with self._opened(database) as connection:
             found = connection.ask("select id from takeback.op") if installed(connection) else None
         if found is None:  # it is gone already: someone else removed it, or was killed on the way
             return [one for one in effects if resource_of(database_of(one)) == resource_of(database)]

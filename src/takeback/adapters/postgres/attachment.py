@@ -152,15 +152,10 @@ def _holder(connection: Connection, place: AttachedTable) -> str:
 def let_go(connection: Connection) -> None:
     """The last one removes the triggers. If the connection is lost, the server lets go, and the next command removes
     them."""
+    over = Question("select pg_advisory_unlock_shared(%s, %s)", _IN_USE)
     with suppress(driver().OperationalError, driver().InterfaceError):
-        _let_go(connection)
-
-
-def _let_go(connection: Connection) -> None:
-    _, found = connection.ask_all(
-        [Question("select pg_advisory_unlock_shared(%s, %s)", _IN_USE), Question(ATTACHED)]
-    )
-    remove(connection, [AttachedTable(*row) for row in found])
+        _, found = connection.ask_all([over, Question(ATTACHED)])
+        remove(connection, [AttachedTable(*row) for row in found])
 
 
 def sweep(connection: Connection) -> None:

@@ -80,9 +80,13 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> Connection:
     driver()  # or the hint how to install it
     from takeback.adapters.postgres.patient_connection import Lookout, PatientConnection
 
+    scheme, separator, rest = url.partition("://")
+    # `postgresql+psycopg://` is what others write.
+    url = f"{scheme.partition('+')[0]}{separator}{rest}"
+
     def another() -> Connection:
         return PatientConnection.connect(
-            _known_scheme(url), autocommit=True, connect_timeout=10, fallback_application_name=APPLICATION
+            url, autocommit=True, connect_timeout=10, fallback_application_name=APPLICATION
         )
 
     try:
@@ -140,14 +144,14 @@ def wait_no_longer(connection: Connection) -> None:
 
 
 @contextmanager
-def transaction(connection: Connection, mode: str = "") -> Iterator[None]:
-    connection.execute(f"begin {mode}".encode())
+def transaction(connection: Connection) -> Iterator[None]:
+    connection.run("begin")
     try:
         yield
     except BaseException:
         connection.give_up()
         raise
-    connection.execute(b"commit")
+    connection.run("commit")
 
 
 @contextmanager
@@ -184,13 +188,11 @@ def translated(error: Any, what: str = "") -> TakebackError:
             f"{about}others are at work on the same rows: {said}", hint="Nothing was changed; try again."
         )
     if state[:2] == "53" or state == "58030":
-        return ResourceUnreachable(
-            f"{about}{said}", hint="Nothing was changed. Make room on the server, then try again."
-        )
+        hint = "Nothing was changed. Make room on the server, then try again."
+        return ResourceUnreachable(f"{about}{said}", hint=hint)
     if state == "25006":
-        return ResourceUnreachable(
-            f"{about}the server takes no changes: {said}", hint="It is a replica, or set to read only."
-        )
+        hint = "It is a replica, or set to read only."
+        return ResourceUnreachable(f"{about}the server takes no changes: {said}", hint=hint)
     if state == "42501":
         return Refused(
             f"{about}{said}",
@@ -228,9 +230,3 @@ def _first_line(error: Any) -> str:
     primary = error.diag.message_primary if error.diag else None
     text = primary or str(error).strip().partition("\n")[0] or type(error).__name__
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _known_scheme(url: str) -> str:
-    """`postgresql+psycopg://` is what others write."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme.partition('+')[0]}{separator}{rest}"

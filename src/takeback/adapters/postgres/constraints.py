@@ -16,11 +16,6 @@ class Ties(NamedTuple):
     tables: dict[int, Table]
     nets: dict[int, Net]
 
-    def suit(self, connection: Connection, net: Net) -> None:
-        """What is asked next is about this one. If all are of one kind, that was said when they were counted."""
-        if len({one.joined for one in self.nets.values()}) > 1:
-            connection.run(nets.loops(net).sql)
-
 
 def plain(connection: Connection, ties: Ties, presuming: bool) -> Ties | None:
     """If nothing can stand in the way: every row is as the effect left it, and none that comes, goes or changes has to
@@ -81,17 +76,11 @@ def _answers(connection: Connection, ties: Ties, asked: dict[int, Question]) -> 
 
 def mark(connection: Connection, ties: Ties) -> None:
     """Until nothing more is found: a row that stays can be in the way of another."""
-    while any(_mark_once(connection, ties)):
-        pass
-
-
-def _mark_once(connection: Connection, ties: Ties) -> list[int]:
-    found: list[int] = []
-    for net in ties.nets.values():
-        found += [connection.run(sql) for sql in _taken(net)]
+    asked = [sql for net in ties.nets.values() for sql in _taken(net)]
     for foreign in ties.foreign:
-        found += [connection.run(sql) for sql in (*_parentless(ties, foreign), *_depended_on(ties, foreign))]
-    return found
+        asked += [*_parentless(ties, foreign), *_depended_on(ties, foreign)]
+    while sum(connection.run(sql) for sql in asked):
+        pass
 
 
 def other_uniques(net: Net) -> list[Unique]:

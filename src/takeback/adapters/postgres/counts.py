@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.postgres.connection import Connection, Question
 from takeback.adapters.postgres.install import captures
-from takeback.adapters.postgres.logs import is_wide, log_name, of_op
+from takeback.adapters.postgres.logs import by_relation, is_wide, log_name, of_op
 from takeback.adapters.postgres.row_report import net_counts
 from takeback.adapters.postgres.tables import SCHEMA, quoted, tables
 from takeback.errors import NoRemedy
 
-# Was everything that a transaction wrote captured? The server counts what a transaction writes to each
-# table, whoever
+# Was everything that a transaction wrote captured? The server counts what a transaction writes to each table, whoever
 # does it and whatever triggers are switched off; the same number of images must have been written to the logs.
 
 
@@ -119,7 +118,8 @@ def counted(connection: Connection, op: int, before: dict[int, WrittenTable]) ->
 def refuse_schema(connection: Connection, before: dict[int, WrittenTable]) -> None:
     """Refuse if the schema was changed so far in a way that takeback does not know."""
     found = since(written(connection), before)
-    _refuse_schema(connection, [one for one in found if one.schema == "pg_catalog"], _truncated(connection))
+    truncated = _numbers(connection.ask("select current_setting('takeback.truncated', true)")[0][0])
+    _refuse_schema(connection, [one for one in found if one.schema == "pg_catalog"], truncated)
 
 
 _SETTINGS = (
@@ -139,10 +139,6 @@ def _refuse_untold(op: int, told: str, counts: str) -> None:
             "The server does not count what is written (track_counts is off), so captures cannot be confirmed.",
             hint="It was rolled back; nothing was changed. Switch track_counts on.",
         )
-
-
-def _truncated(connection: Connection) -> set[int]:
-    return _numbers(connection.ask("select current_setting('takeback.truncated', true)")[0][0])
 
 
 def _numbers(told: str | None) -> set[int]:
@@ -257,25 +253,26 @@ def _summed(
     found: dict[str, dict[str, int]] = {}
     for log, name in names.items():
         rows = changed.get(log, [])
-        if sum(one.images for one in rows) == logged[log]:
-            numbers = (
-                sum(one.inserted for one in rows),
-                sum(one.updated for one in rows),
-                sum(one.deleted for one in rows),
-            )
-        else:
-            plus, minus = _signs(connection, op, log)
-            numbers = (max(0, plus - minus), min(plus, minus), max(0, minus - plus))
-        if any(numbers):
-            found[name] = dict(zip(("inserted", "updated", "deleted"), numbers, strict=True))
+        words = ("inserted", "updated", "deleted")
+        numbers = {word: sum(getattr(one, word) for one in rows) for word in words}
+        if sum(one.images for one in rows) != logged[log]:
+            numbers = by_images(connection, log, of_op(op, is_wide(connection, op)))
+        if any(numbers.values()):
+            found[name] = numbers
     return found
 
 
-def _signs(connection: Connection, op: int, log: int) -> tuple[Any, Any]:
-    return connection.ask(
-        f"select count(*) filter (where sign > 0), count(*) filter (where sign < 0) from {log_name(log)} "
-        f"where {of_op(op, is_wide(connection, op))}"
+def by_images(connection: Connection, log: int, which: str) -> dict[str, int]:
+    plus, minus = connection.ask(
+        f"select count(*) filter (where sign > 0), count(*) filter (where sign < 0) from {log_name(log)} where {which}"
     )[0]
+    return from_images(plus, minus)
+
+
+def from_images(plus: int, minus: int) -> dict[str, int]:
+    """At least so many rows: those after, and those before."""
+    both = min(plus, minus)
+    return {"inserted": plus - both, "updated": both, "deleted": minus - both}
 
 
 # How many rows an effect changed in the end: a row that was written twice counts once, one that is as it was
@@ -312,8 +309,7 @@ class Netting:
 def _keyless(connection: Connection, logs: Collection[int]) -> dict[int, bool]:
     if not logs:
         return {}
-    known = connection.ask("select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
-    by_oid: dict[int, int] = dict(known)
+    by_oid = by_relation(connection, logs)
     return {by_oid[table.oid]: table.key is None for table in tables(connection, list(by_oid))}
 
 

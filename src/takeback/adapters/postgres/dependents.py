@@ -10,10 +10,9 @@ from takeback.adapters.postgres.row_report import later_writers
 from takeback.adapters.postgres.unwind import Look, unwind
 from takeback.model.plan import OnConflict
 
-# Give a later effect another past, when what its rows came from is taken back without them.
-#
-# A row went from A to B by one effect and from B to C by a later one. If the first is undone and this row is
-# skipped, the later one must not bring B back when it is undone in its turn: what it found is now A.
+# Give a later effect another past, when what its rows came from is taken back without them. A row went from A to B by
+# one effect and from B to C by a later one. If the first is undone and this row is skipped, the later one must not
+# bring B back when it is undone in its turn: what it found is now A.
 
 
 def rebase(connection: Connection, seen: Look) -> bool:
@@ -73,18 +72,18 @@ def _differs(net: Net, log: str) -> str:
 
 def standing_on(connection: Connection, seen: Look) -> list[str]:
     """Newest first. One that was taken back, and what took it back, cancel out."""
-    last: dict[int, int] = {}
-    for net in seen.ties.nets.values():
-        _add(last, later_writers(connection, net))
-    for sql in _pointing(connection, seen):
-        _add(last, dict(connection.ask(sql)))
+    found = [later_writers(connection, net) for net in seen.ties.nets.values()]
+    found += [dict(connection.ask(sql)) for sql in _pointing(connection, seen)]
     if seen.op.has_schema:
-        _add(last, _later_on_its_tables(connection, seen.op))
+        found.append(_later_on_its_tables(connection, seen.op))
     elif seen.odd:
-        _add(last, _later_changes_of(connection, seen.op, _tables_of(connection, seen.op)))
+        found.append(_later_changes_of(connection, seen.op, _tables_of(connection, seen.op)))
         for log, relation in _logs(connection):
             if log in seen.op.logs and relation not in seen.ties.nets:
-                _add(last, _later_on_the_same_rows(connection, seen.op, log, relation))
+                found.append(_later_on_the_same_rows(connection, seen.op, log, relation))
+    last: dict[int, int] = {}
+    for op, step in (one for steps in found for one in steps.items()):
+        last[op] = max(step, last.get(op, 0))
     last.pop(seen.op.no, None)
     if not last:
         return []
@@ -94,11 +93,6 @@ def standing_on(connection: Connection, seen: Look) -> list[str]:
         [list(last)],
     )
     return [name for _, name in sorted(rows, key=lambda row: (-last[row[0]], -row[0]))]
-
-
-def _add(last: dict[int, int], found: dict[int, int]) -> None:
-    for op, step in found.items():
-        last[op] = max(step, last.get(op, 0))
 
 
 def _later_on_its_tables(connection: Connection, op: PostgresOp) -> dict[int, int]:
@@ -178,11 +172,7 @@ def _logs(connection: Connection) -> list[tuple[int, int]]:
 
 def _pointing(connection: Connection, seen: Look) -> list[str]:
     """The effects that wrote rows which point to a row that cannot be removed."""
-    logs = dict(
-        connection.ask(
-            "select relation::int8, no from takeback.log where relation = any (%s)", [list(seen.ties.tables)]
-        )
-    )
+    logs = {relation: log for log, relation in _logs(connection)}
     found: list[str] = []
     for one in seen.ties.foreign:
         net, child = seen.ties.nets.get(one.parent), seen.ties.tables.get(one.child)

@@ -56,13 +56,13 @@ def up_to_date(table: Table, capture: Capture | None) -> bool:
 def install(connection: Connection, table: Table, root: Table) -> None:
     """All but the triggers themselves."""
     if table.kind == "f":
-        run_all(connection, logs.guard(table))
+        connection.run_all(logs.guard(table))
         return
     log = _log_of(connection, root)
     capture = captures(connection).get(table.oid)
     if up_to_date(table, capture):
         return
-    run_all(connection, logs.functions(log, table, root))
+    connection.run_all(logs.functions(log, table, root))
     connection.run(
         "insert into takeback.captured values (%s, %s, %s, %s) on conflict (relation) do update "
         "set log = excluded.log, shape = excluded.shape, by_row = excluded.by_row",
@@ -81,11 +81,11 @@ def _log_of(connection: Connection, root: Table) -> int:
             [root.oid, root.shown, shape],
         )[0]
         connection.run("insert into takeback.form values (%s, %s, %s)", [log, since, shape])
-        run_all(connection, logs.log_table(log, root))
+        connection.run_all(logs.log_table(log, root))
         _give_to_owner(connection, log)
         return log
     log, before = known[0]
-    if _kinds(before) != _kinds(root.shape):
+    if kinds(before) != kinds(root.shape):
         _reshape(connection, log, before, root)
     elif before != root.shape:  # renamed
         connection.run(
@@ -106,13 +106,11 @@ def _give_to_owner(connection: Connection, log: int) -> None:
 def _reshape(connection: Connection, log: int, before: list[list[int | str]], root: Table) -> None:
     """New columns get a place. One that changed its type leaves its place to what was kept until now, and takes up the
     one that it had when it was of this type before."""
-    places = {
-        row[0]
-        for row in connection.ask(
-            "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped",
-            [log_name(log)],
-        )
-    }
+    rows = connection.ask(
+        "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped",
+        [log_name(log)],
+    )
+    places = {name for (name,) in rows}
     kinds = {one[0]: one[:4] for one in before}
     new: list[PostgresColumn] = []
     since = connection.ask("select nextval('takeback.step')")[0][0]
@@ -129,7 +127,7 @@ def _reshape(connection: Connection, log: int, before: list[list[int | str]], ro
             connection.run(f"alter table {log_name(log)} rename column {parked} to {place}")
         elif place not in places:
             new.append(column)
-    run_all(connection, logs.wider_log(log, new))
+    connection.run_all(f"alter table {log_name(log)} add column {logs.place(column)}" for column in new)
     shape = json.dumps(root.shape)
     connection.run(
         "update takeback.log set shape = %s, name = %s, since = %s where no = %s",
@@ -143,7 +141,8 @@ def _parked(kind: Sequence[int | str]) -> str:
     return f"c{number}_{type_}_{int(modifier) + 1}_{collation}"
 
 
-def _kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
+def kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
+    """Without the names."""
     return [one[:4] for one in shape]
 
 
@@ -163,17 +162,11 @@ def adapt(connection: Connection) -> None:
                 install(connection, table, roots[table.root])
 
 
-def run_all(connection: Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        connection.run(statement)
-
-
 def follow(connection: Connection, old: int, new: int) -> None:
     """A table; its columns have the numbers that they had."""
     connection.run("update takeback.log set relation = %s where relation = %s", [new, old])
     connection.run("delete from takeback.captured where relation = %s", [old])
-    for statement in logs.drop_functions(old):
-        connection.run(statement)
+    connection.run_all(logs.drop_functions(old))
 
 
 def renumber(connection: Connection, relation: int, old: int, new: int) -> None:
@@ -276,19 +269,15 @@ def bring_up_to_date(connection: Connection) -> None:
         owned = [one for one in tables(connection, list(known)) if one.owned]
         for table in owned:
             root = table if table.root == table.oid else tables(connection, [table.root])[0]
-            run_all(connection, logs.functions(known[table.oid].log, table, root))
+            connection.run_all(logs.functions(known[table.oid].log, table, root))
     for table in owned if first else ():
         attachment.made_anew(connection, attachment.AttachedTable(table.oid, table.shown))
     connection.run(_replacing(_VERSION))
 
 
 def _replacing(statement: str) -> str:
-    return re.sub(r"(?i)^create function", "create or replace function", _bare(statement))
-
-
-def _bare(statement: str) -> str:
-    """Without the comments before it."""
-    return re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)
+    bare = re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)  # without the comments before it
+    return re.sub(r"(?i)^create function", "create or replace function", bare)
 
 
 def _create_event_triggers(connection: Connection) -> None:

@@ -1,23 +1,25 @@
 """The log of a table: the SQL that makes it and fills it, and how the images of one effect are found there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.postgres.connection import Connection
 from takeback.adapters.postgres.tables import SCHEMA, PostgresColumn, Table, literal, quoted
 
-# Where the images of rows are, and how those of one effect are found there.
-#
-# An index of every image would cost as much as the image itself. So only those of statements that changed few
-# rows are in one; a statement that changed many says so in `takeback.wide`, and its images are found by the
-# blocks they are in.
-
-
+# How the images of one effect are found. An index of every image would cost as much as the image itself. So only those
+# of statements that changed few rows are in one; a statement that changed many says so in `takeback.wide`, and its
+# images are found by the blocks they are in.
 MANY = 1000  # rows of one statement
 
 
 def log_name(log: int) -> str:
     return f"{SCHEMA}.log_{log}"
+
+
+def by_relation(connection: Connection, logs: Collection[int]) -> dict[int, int]:
+    """These logs, by the tables that they are of."""
+    asked = "select relation::int8, no from takeback.log where no = any (%s)"
+    return dict(connection.ask(asked, [list(logs)]))
 
 
 def is_wide(connection: Connection, op: int) -> bool:
@@ -79,12 +81,10 @@ def kept(connection: Connection, logs: Sequence[int], images: str, wide: bool) -
         f"k.first, k.last, k.minus, k.plus, k.places from ({each}) k join takeback.log l on l.no = k.log "
         "where k.first is not null order by l.no"
     )
-    return [KeptImages(*row[:-1], *_reaches(row[-1])) for row in rows]
-
-
-def _reaches(places: Sequence[str | None]) -> Iterator[LogReach | None]:
-    for first, last in (places[:2], places[2:]):
-        yield LogReach(first, last) if first and last else None
+    return [
+        KeptImages(*row, *(LogReach(*ends) if all(ends) else None for ends in (places[:2], places[2:])))
+        for *row, places in rows
+    ]
 
 
 # The SQL that lets a table keep images of its rows: a log, and functions that write to it. Triggers that call
@@ -117,7 +117,7 @@ def trigger_name(event: str) -> str:
 
 def log_table(log: int, table: Table) -> Iterator[str]:
     """Columns by number, so that it does not matter what they are called later."""
-    columns = "".join(f", c{column.number} {_typed(column)}" for column in table.columns)
+    columns = "".join(f", {place(column)}" for column in table.columns)
     yield (
         f"create table {log_name(log)} (op bigint not null, step bigint not null, sign smallint not null, "
         f"wide boolean not null default false{columns})"
@@ -133,13 +133,8 @@ def log_table(log: int, table: Table) -> Iterator[str]:
     yield f"comment on table {log_name(log)} is {literal(says)}"
 
 
-def wider_log(log: int, new: Sequence[PostgresColumn]) -> Iterator[str]:
-    for column in new:
-        yield f"alter table {log_name(log)} add column c{column.number} {_typed(column)}"
-
-
-def _typed(column: PostgresColumn) -> str:
-    return column.type + (f" collate {column.collation}" if column.collation else "")
+def place(column: PostgresColumn) -> str:
+    return f"c{column.number} {column.type}" + (f" collate {column.collation}" if column.collation else "")
 
 
 def functions(log: int, table: Table, root: Table) -> Iterator[str]:

@@ -35,7 +35,8 @@ class PostgresOp(NamedTuple):
 
 
 _COLUMNS = (
-    "o.no, o.id, o.undoes, o.undone_by, o.partial, o.forgotten, o.rebased, o.logs, o.moves, o.mirrors, o.turned, "
+    "o.no, o.id, o.undoes, o.undone_by, o.partial, o.forgotten, o.rebased, o.logs, o.moves, "
+    "coalesce(o.mirrors, o.no), o.turned, "
     "exists (select from takeback.wide w where w.op = coalesce(o.mirrors, o.no)), "
     "exists (select from takeback.ddl d where d.op = o.no), "
     "exists (select from takeback.counter c where c.op = o.no), "
@@ -59,15 +60,13 @@ def found(connection: Connection, rows: list[tuple[Any, ...]]) -> PostgresOp | N
     """The answer to it."""
     if not rows:
         return None
-    no, effect, undoes, undone_by, partial, forgotten, rebased, logs, moves, mirrors, turned, *more = rows[0]
-    wide, steps, counters, images, lost = more
-    known = touched(connection, no) if logs is None else tuple(logs)
-    moved = tuple(dropped_tables.from_json(moves))
-    source = no if mirrors is None else mirrors
-    return PostgresOp(
-        no, effect, undoes, undone_by, partial, forgotten, rebased, known, moved, source, turned, wide,
-        steps, counters, images, tuple(lost or ()),
-    )  # fmt: skip
+    op = PostgresOp(*rows[0])
+    known: Any = op.logs  # NULL until it is closed
+    return op._replace(
+        logs=touched(connection, op.no) if known is None else tuple(known),
+        moves=tuple(dropped_tables.from_json(op.moves)),
+        lost=tuple(op.lost or ()),
+    )
 
 
 def touched(connection: Connection, op: int) -> tuple[int, ...]:

@@ -103,8 +103,8 @@ def images(columns: Sequence[PostgresColumn], prefix: str) -> str:
     return f"row({', '.join(f'{prefix}{column.number}' for column in columns)})"
 
 
-def current(columns: Sequence[PostgresColumn], alias: str = "t") -> str:
-    return f"row({', '.join(f'{alias}.{quoted(column.name)}' for column in columns)})"
+def current(columns: Sequence[PostgresColumn]) -> str:
+    return f"row({', '.join(f't.{quoted(column.name)}' for column in columns)})"
 
 
 # Types (by their number, which never changes) whose equality is that of their bytes, which is quicker to ask for.
@@ -120,7 +120,7 @@ def same(columns: Sequence[PostgresColumn], one: str, other: str) -> str:
     sides: list[tuple[str, str]] = []
     for column in columns:
         left, right = _column(one, column), _column(other, column)
-        if _plain(column):
+        if column.shape[1] in _PLAIN and column.shape[3] in _PLAIN_COLLATIONS:
             plain.append(f"{left} is not distinct from {right}")
         elif column.shape[1] == _NUMERIC:
             scales = f"pg_catalog.scale({left}) is not distinct from pg_catalog.scale({right})"
@@ -131,11 +131,6 @@ def same(columns: Sequence[PostgresColumn], one: str, other: str) -> str:
         left, right = (", ".join(side) for side in zip(*sides, strict=True)) if sides else ("", "")
         plain.append(f"pg_catalog.record_image_eq(row({left}), row({right}))")
     return f"({' and '.join(plain)})"
-
-
-def _plain(column: PostgresColumn) -> bool:
-    _, kind, _, collation, _ = column.shape
-    return kind in _PLAIN and collation in _PLAIN_COLLATIONS
 
 
 def _column(prefix: str, column: PostgresColumn) -> str:
@@ -160,7 +155,14 @@ def same_key(net: Net, prefix: str, alias: str = "n") -> str:
 
 def build(connection: Connection, net: Net) -> None:
     connection.run(f"drop table if exists {net.name}")
-    made = _keyed(net, repeats(connection, net)) if net.keyed else _keyless(net)
+    if not net.keyed:
+        made = _keyless(net)
+    else:
+        made = (
+            f"select n.*, t.ctid is not null as cur, {_status(net)} as status "
+            f"from ({_both(net, repeats(connection, net))}) n "
+            f"left join {net.table.source} t on {matches(net.table, key_of(net))}"
+        )
     connection.run(f"create temp table takeback_net_{net.log} on commit drop as {made}")
 
 
@@ -174,16 +176,6 @@ def loops(net: Net) -> Question:
     """How the server is to find the rows of the table. Left to itself it would compare all images with all, if it does
     not know yet how many they are."""
     return Question(f"set local enable_nestloop = {'off' if net.joined else 'on'}")
-
-
-# Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
-_READ_AT_ONCE = 3000
-
-
-def read_at_once(net: Net, size: int) -> bool:
-    """The server does not know how many images an effect that just happened has, takes them for a few, and would look
-    up each row of the table for itself."""
-    return size < _READ_AT_ONCE * (net.olds + net.news)
 
 
 def presumed(net: Net, tied: Collection[int]) -> NetTally | None:
@@ -290,13 +282,6 @@ def _status(net: Net) -> str:
     )
 
 
-def _keyed(net: Net, cancelled: bool) -> str:
-    return (
-        f"select n.*, t.ctid is not null as cur, {_status(net)} as status from ({_both(net, cancelled)}) n "
-        f"left join {net.table.source} t on {matches(net.table, key_of(net))}"
-    )
-
-
 def _left(net: Net) -> str:
     """Rows that look alike are interchangeable: what counts is how many of them there are."""
     return (
@@ -318,16 +303,20 @@ def _copies(net: Net) -> str:
     )
 
 
-def _keyless(net: Net) -> str:
-    table = net.table
-    now = (
-        f"(select {current(table.columns)}::text as image, count(*) as there from {table.source} t "
-        f"where {current(table.columns)}::text in (select image from {_left(net)} w) group by 1)"
+def there_now(net: Net, ours: str) -> str:
+    """How often each of the images that are in `ours` is in the table."""
+    image = f"{current(net.table.columns)}::text"
+    return (
+        f"(select {image} as image, count(*) as there from {net.table.source} t "
+        f"where {image} in (select image from {ours}) group by 1)"
     )
+
+
+def _keyless(net: Net) -> str:
     return (
         f"select n.*, coalesce(c.there, 0) as there, coalesce(c.there, 0) > 0 as cur, "
         f"case when n.pre or c.there >= n.copies then 'apply' else 'missing' end as status "
-        f"from ({_copies(net)}) n left join {now} c on c.image = n.image"
+        f"from ({_copies(net)}) n left join {there_now(net, f'{_left(net)} w')} c on c.image = n.image"
     )
 
 
@@ -335,9 +324,3 @@ def counts(connection: Connection, net: Net) -> dict[str, int]:
     if net.tally:
         return {"apply": sum(net.tally)} if any(net.tally) else {}
     return dict(connection.ask(f"select status, count(*) from {net.name} group by 1"))
-
-
-def overwrite(connection: Connection, net: Net) -> None:
-    """Force: overwrite the present rows, also those of others."""
-    fewer = "" if net.keyed else ", copies = least(copies, there)"
-    connection.run(f"update {net.name} set status = 'force'{fewer} where status in {IN_OVERWRITABLE}")

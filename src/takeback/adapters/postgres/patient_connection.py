@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -139,6 +139,10 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
     def run(self, sql: str, parameters: Parameters = None) -> int:
         """How many rows it was."""
         return self.execute(sql.encode(), parameters).rowcount
+
+    def run_all(self, statements: Iterable[str]) -> None:
+        for statement in statements:
+            self.run(statement)
 
     def ask_all(self, questions: Questions, again: bool = False) -> list[list[tuple[Any, ...]]]:
         return [one.rows for one in self.answers(questions, again)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from takeback.adapters.database import USUAL, Keyring, Waiting
 from takeback.adapters.postgres.connection import PLAINLY, Connection, connect, driver
-from takeback.adapters.postgres.transactions import introduced, refuse_another
+from takeback.adapters.postgres.transactions import identity, refuse_another
 from takeback.model.database import Database
 
 # Long enough for the steps of one undo. After that a firewall may have forgotten it, and others may want the place; the
@@ -77,7 +77,7 @@ class PostgresLinks:
 def _made(url: str, waiting: Waiting) -> PostgresLink:
     connection = connect(url, waiting, f"{PLAINLY}; {_ENDED_BY_SERVER}")
     try:
-        return PostgresLink(connection, introduced(connection), time.monotonic())
+        return PostgresLink(connection, identity(connection), time.monotonic())
     except BaseException:
         connection.close()
         raise

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from takeback.adapters.database import Tell, quiet
 from takeback.adapters.postgres import markers
 from takeback.adapters.postgres.connection import Connection, transaction
+from takeback.adapters.postgres.counts import by_images, from_images
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import Things, differing
 from takeback.adapters.postgres.install import capture_again, outdated
-from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.markers import PostgresOp
 from takeback.adapters.postgres.row_report import net_counts
 from takeback.adapters.postgres.session import close_op, open_op
@@ -95,10 +95,6 @@ select 1 from pg_stat_activity a, takeback.op o where o.no = %s and a.datname = 
 """
 
 
-def begin(connection: Connection, op: int) -> None:
-    connection.run("select takeback.begin_watch(%s)", [op])
-
-
 class Besides(NamedTuple):
     """What happened while a program ran besides rows and definitions, in sentences."""
 
@@ -107,26 +103,18 @@ class Besides(NamedTuple):
 
 
 def besides_of(connection: Connection, op: int) -> Besides:
-    return Besides(notes(connection, op), _sequences(connection, op))
-
-
-def _sequences(connection: Connection, op: int) -> list[str]:
-    """Their values are kept with the effect."""
-    if outdated(connection):
-        return []
-    rows = connection.ask("select sequence, was from takeback.counted_back(%s)", [op])
-    return [f"sequence {name} was set back (it had reached {was})" for name, was in rows]
+    """The values of the sequences are kept with the effect."""
+    asked = "select sequence, was from takeback.counted_back(%s)"
+    rows = [] if outdated(connection) else connection.ask(asked, [op])
+    back = [f"sequence {name} was set back (it had reached {was})" for name, was in rows]
+    return Besides(notes(connection, op), back)
 
 
 def notes(connection: Connection, op: int) -> list[str]:
     """What happened while the program ran, and stays when its rows are taken back."""
     before, now = _both(connection, op)
-    found = [_shared(name, was, now["shared"].get(name)) for name, was in before.get("shared", {}).items()]
-    found += [
-        _shared(name, None, new)
-        for name, new in now["shared"].items()
-        if name not in before.get("shared", {})
-    ]
+    old, new = before.get("shared", {}), now["shared"]
+    found = [_shared(name, old.get(name), new.get(name)) for name in {**old, **new}]
     if before and before["large objects"] != now["large objects"]:
         found.append(
             "Large objects were written while the program ran, or just before. takeback does not capture them, so an "
@@ -140,9 +128,7 @@ def _both(connection: Connection, op: int) -> tuple[dict[str, Any], dict[str, An
         return {}, {"shared": {}}
     connection.run("select pg_stat_clear_snapshot()")
     rows = connection.ask("select o.witness, takeback.witness() from takeback.op o where o.no = %s", [op])
-    if not rows or not rows[0][0]:
-        return {}, {"shared": {}}
-    return rows[0]
+    return rows[0] if rows and rows[0][0] else ({}, {"shared": {}})
 
 
 def _shared(name: str, was: str | None, now: str | None) -> str:
@@ -209,11 +195,6 @@ def close(connection: Connection, op: PostgresOp) -> dict[str, Any] | None:
     return found
 
 
-def erase(connection: Connection, op: PostgresOp) -> None:
-    """Delete the marker of a program that changed nothing."""
-    connection.run("select takeback.end_program(%s, null)", [op.no])
-
-
 def _guest_schema(connection: Connection, shape: Any) -> tuple[list[str], list[str]]:
     """What became of the things that belong to this role: only those it can have made, altered or dropped. They stay
     when the rows are taken back, for which nobody else has the right."""
@@ -235,9 +216,7 @@ def _guest_numbers(connection: Connection, op: int) -> dict[str, dict[str, int]]
     exact = {log: (name, counts) for log, name, counts in net_counts(connection, op, sorted(may))}
     found: dict[str, dict[str, int]] = {}
     for log, name, minus, plus in images:
-        both = min(minus, plus)
-        known = (name, {"inserted": plus - both, "updated": both, "deleted": minus - both})
-        found.update([exact.get(log, known)])
+        found.update([exact.get(log, (name, from_images(plus, minus)))])
     return found
 
 
@@ -261,7 +240,7 @@ def enter(
             number = open_op(connection, effect)
         if not sees_schema(connection):
             connection.run("select takeback.begin_program(%s)", [number])
-        begin(connection, number)
+        connection.run("select takeback.begin_watch(%s)", [number])
     setting, name = f"-c takeback.op=p{number}", f"p{number}.takeback"
     found = {"PGOPTIONS": f"{options} {setting}".strip(), "PGAPPNAME": name}
     if database.source.startswith(FROM_ENVIRONMENT):
@@ -302,7 +281,10 @@ def leave(connection: Connection, effect: Effect, tell: Tell = quiet) -> dict[st
                 receipt = (close if guest else _close)(connection, op)
                 if receipt is None:
                     _tell_unseen(connection, op, tell)
-                    erase(connection, op) if guest else markers.erase(connection, op)
+                    if guest:
+                        connection.run("select takeback.end_program(%s, null)", [op.no])
+                    else:
+                        markers.erase(connection, op)
                 return receipt
         if time.monotonic() > deadline:
             raise StoreBusy(
@@ -374,10 +356,6 @@ def _numbers(connection: Connection, op: int, logs: Sequence[int]) -> dict[str, 
     """By table, each row once, whatever happened to it on the way; in tables that are gone, images."""
     found = {log: (name, counts) for log, name, counts in net_counts(connection, op, logs)}
     for log in set(logs) - found.keys():
-        name, plus, minus = connection.ask(
-            f"select (select name from takeback.log where no = {log}), count(*) filter (where sign > 0), "
-            f"count(*) filter (where sign < 0) from {log_name(log)} where op = {op}"
-        )[0]
-        both = min(plus, minus)
-        found[log] = (name, {"inserted": plus - both, "updated": both, "deleted": minus - both})
+        name = connection.ask("select name from takeback.log where no = %s", [log])[0][0]
+        found[log] = (name, by_images(connection, log, f"op = {op}"))
     return dict(found[log] for log in logs)

@@ -15,7 +15,6 @@ from takeback.adapters.postgres.install import (
     installed,
     out_of_reach,
     outdated,
-    run_all,
     up_to_date,
 )
 from takeback.adapters.postgres.tables import SCHEMA, Table, may_switch_off, tables
@@ -97,7 +96,7 @@ def _forget_dropped(connection: Connection) -> None:
     )
     for (oid,) in gone:
         with transaction(connection):
-            run_all(connection, logs.drop_functions(oid))
+            connection.run_all(logs.drop_functions(oid))
             connection.run("delete from takeback.captured where relation = %s", [oid])
 
 
@@ -138,9 +137,9 @@ def _unprotect_one(connection: Connection, table: Table) -> None:
                 connection.run(f"drop trigger if exists {logs.trigger_name('f')} on {table.sql}")
             elif any(name for (name,) in connection.ask(_OWN_TRIGGERS, [table.oid])):
                 connection.run("select takeback.take(%s, 'access exclusive', %s)", [table.sql, wait])
-                run_all(connection, logs.detach(table))
+                connection.run_all(logs.detach(table))
             else:
-                run_all(connection, logs.drop_functions(table.oid))
+                connection.run_all(logs.drop_functions(table.oid))
             connection.run("delete from takeback.captured where relation = %s", [table.oid])
 
     attachment.patiently(connection, attachment.AttachedTable(table.oid, table.shown), act)
@@ -188,11 +187,10 @@ _PER_RUN = (
 def cover(connection: Connection) -> Cover:
     found = tables(connection)
     tier = tier_of(connection, found)
+    says = (_SAYS[tier], _SCHEMA, _NOT_COVERED)
     if not installed(connection):
         reason = "takeback is not installed in this database"
-        return Cover(
-            tier, (), tuple((one.shown, reason) for one in found), (_SAYS[tier], _SCHEMA, _NOT_COVERED)
-        )
+        return Cover(tier, (), tuple((one.shown, reason) for one in found), says)
     known = captures(connection)
     protected: list[str] = []
     unprotected: list[tuple[str, str]] = []
@@ -208,7 +206,6 @@ def cover(connection: Connection) -> Cover:
         "where c.relkind = 'm' order by 1"
     )
     unprotected += [(name, "a materialized view: refresh it again instead") for (name,) in views]
-    says = (_SAYS[tier], _SCHEMA, _NOT_COVERED)
     if outdated(connection):
         return Cover(tier, tuple(protected), tuple(unprotected), (_OLDER, *says))
     seen = _attachment(connection, {one.oid: one.shown for one in found}, known)

@@ -5,8 +5,19 @@ from typing import Any
 
 from takeback.adapters.postgres.connection import Connection, Question, driver
 from takeback.adapters.postgres.constraints import Ties, other_uniques
-from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, loops, matches, pairs, same, side
-from takeback.adapters.postgres.tables import PostgresColumn, Table, literal, quoted
+from takeback.adapters.postgres.net import (
+    ACTIVE,
+    Net,
+    current,
+    key_of,
+    loops,
+    matches,
+    pairs,
+    same,
+    side,
+    there_now,
+)
+from takeback.adapters.postgres.tables import Table, literal, quoted
 
 
 class RowsMoved(Exception):
@@ -56,6 +67,7 @@ def _in_order(
 ) -> dict[str, dict[str, int]]:
     nets = list(ties.nets.values()) if full else _children_first(ties)
     in_place = {net.log: _in_place(net, ties, full) for net in nets}
+    several = len({net.joined for net in nets}) > 1
     done = {net.table.shown: {"inserted": 0, "updated": 0, "deleted": 0} for net in nets}
     if order[0] == "inserted":  # what is not updated must be gone before it can come back
         for net in nets:
@@ -66,7 +78,8 @@ def _in_order(
         for net in reversed(nets) if word == "inserted" else nets:
             if word == "deleted" and order[0] == "inserted" and not in_place[net.log]:
                 continue
-            ties.suit(connection, net)
+            if several:  # else that was said when they were counted
+                connection.run(loops(net).sql)
             done[net.table.shown][word] += acts[word](connection, net, in_place[net.log])
     for net in nets:
         if net.keyed and not in_place[net.log]:
@@ -76,12 +89,10 @@ def _in_order(
 
 def _as_updates(connection: Connection, net: Net, done: dict[str, int]) -> None:
     """Rows that went and came again, for the sake of their unique values, were updated."""
-    both = connection.ask(
-        f"select count(*) from {net.name} n where n.status in {ACTIVE} and n.pre and n.cur"
-    )[0][0]
-    done["deleted"] -= both
-    done["inserted"] -= both
-    done["updated"] += both
+    again = f"select count(*) from {net.name} n where n.status in {ACTIVE} and n.pre and n.cur"
+    both = connection.ask(again)[0][0]
+    for word, count in (("deleted", -both), ("inserted", -both), ("updated", both)):
+        done[word] += count
 
 
 def _in_place(net: Net, ties: Ties, full: bool) -> bool:
@@ -91,18 +102,10 @@ def _in_place(net: Net, ties: Ties, full: bool) -> bool:
         return False
     if net.tally:
         return True
-    if any(one.identity == "a" and one.number not in _key(net) for one in net.table.columns):
+    if any(one.identity == "a" and one.number not in net.key.columns for one in net.table.columns):
         return False
     pointed_to = any(one.parent == net.table.oid for one in ties.foreign)
     return not other_uniques(net) or (pointed_to and not full)
-
-
-def _key(net: Net) -> Sequence[int]:
-    return net.table.key.columns if net.table.key else ()
-
-
-def _written(columns: Sequence[PostgresColumn]) -> list[PostgresColumn]:
-    return [one for one in columns if not one.generated]
 
 
 def _untouched(net: Net) -> str:
@@ -111,9 +114,15 @@ def _untouched(net: Net) -> str:
 
 
 def _delete(connection: Connection, net: Net, in_place: bool) -> int:
-    if not net.keyed:
-        return _delete_copies(connection, net)
-    return _put(connection, net, _delete_sql(net, in_place), "after", _going(in_place))
+    if net.keyed:
+        return _put(connection, net, _delete_sql(net, in_place), "after", _going(in_place))
+    table = net.table
+    return connection.run(
+        f"delete from {table.source} t using (select t.tableoid as part, t.ctid as place, n.copies, "
+        f"row_number() over (partition by n.image) as number from {table.source} t join {net.name} n "
+        f"on n.image = {current(table.columns)}::text where n.status in {ACTIVE} and n.post) k "
+        f"where t.tableoid = k.part and t.ctid = k.place and k.number <= k.copies"
+    )
 
 
 def _going(in_place: bool) -> str:
@@ -133,16 +142,6 @@ def _delete_sql(net: Net, in_place: bool) -> str:
     )
 
 
-def _delete_copies(connection: Connection, net: Net) -> int:
-    table = net.table
-    return connection.run(
-        f"delete from {table.source} t using (select t.tableoid as part, t.ctid as place, n.copies, "
-        f"row_number() over (partition by n.image) as number from {table.source} t join {net.name} n "
-        f"on n.image = {current(table.columns)}::text where n.status in {ACTIVE} and n.post) k "
-        f"where t.tableoid = k.part and t.ctid = k.place and k.number <= k.copies"
-    )
-
-
 def _update(connection: Connection, net: Net, in_place: bool) -> int:
     return _put(connection, net, _update_sql(net), "both", _CHANGING) if in_place else 0
 
@@ -151,7 +150,7 @@ _CHANGING = "n.cur and n.pre"
 
 
 def _update_sql(net: Net) -> str:
-    columns = [one for one in _written(net.table.columns) if one.identity != "a"]
+    columns = [one for one in net.table.columns if not one.generated and one.identity != "a"]
     if not columns or (net.tally and not net.tally.both):
         return ""
     if net.tally and net.paired:
@@ -173,7 +172,7 @@ def _insert(connection: Connection, net: Net, in_place: bool) -> int:
 def _insert_sql(net: Net, in_place: bool) -> str:
     if net.tally and not net.tally.before:
         return ""
-    columns = _written(net.table.columns)
+    columns = [one for one in net.table.columns if not one.generated]
     which = "n.pre and not n.cur" if in_place else "n.pre"
     into = f"{net.table.sql} ({', '.join(quoted(one.name) for one in columns)}) overriding system value"
     if net.tally and not net.tally.both and columns:
@@ -190,7 +189,10 @@ def _put(connection: Connection, net: Net, sql: str, kind: str, which: str) -> i
     if not sql:
         return 0
     rows = connection.run(sql)
-    return _as_many(rows, getattr(net.tally, kind) if net.tally else _active(connection, net, which))
+    if net.tally:
+        return _as_many(rows, getattr(net.tally, kind))
+    marked = f"select count(*) from {net.name} n where n.status in {ACTIVE} and {which}"
+    return _as_many(rows, connection.ask(marked)[0][0])
 
 
 # What is done where every row can be put back as it is: in this order, to rows of that kind.
@@ -199,11 +201,6 @@ _PLAIN_ACTS: "dict[str, tuple[str, Callable[[Net], str]]]" = {
     "updated": ("both", _update_sql),
     "inserted": ("before", lambda net: _insert_sql(net, True)),
 }
-
-
-def _active(connection: Connection, net: Net, which: str) -> int:
-    asked = f"select count(*) from {net.name} n where n.status in {ACTIVE} and {which}"
-    return connection.ask(asked)[0][0]
 
 
 def _as_many(rows: int, expected: int) -> int:
@@ -217,12 +214,9 @@ def about_differing(net: Net) -> Question:
     """Read everything again: how many rows are not as they were before the effect."""
     table = net.table
     if not net.keyed:
-        now = (
-            f"(select {current(table.columns)}::text as image, count(*) as there from {table.source} t "
-            f"where {current(table.columns)}::text in (select image from {net.name}) group by 1)"
-        )
         return Question(
-            f"select count(*) from {net.name} n left join {now} c on c.image = n.image where n.status in {ACTIVE} "
+            f"select count(*) from {net.name} n left join {there_now(net, net.name)} c on c.image = n.image "
+            f"where n.status in {ACTIVE} "
             f"and coalesce(c.there, 0) <> n.there + case when n.pre then n.copies else -n.copies end"
         )
     if net.tally and not net.tally.after:
@@ -262,7 +256,16 @@ _OURS_ON = """do $takeback$ declare ours record; begin
   end loop; end $takeback$"""
 
 
-def quiet(tables: Sequence[Table]) -> Iterator[str]:
+def switches(tables: Sequence[Table], full: bool) -> tuple[list[str], list[str]]:
+    """What switches triggers off, and on again: `full`, all of the session."""
+    if full:
+        return ["set local session_replication_role = replica"], [
+            "set local session_replication_role = origin"
+        ]
+    return list(_quiet(tables)), list(_loud(tables))
+
+
+def _quiet(tables: Sequence[Table]) -> Iterator[str]:
     """Where we may not switch off all triggers of a session: those of the application, table by table."""
     for table in tables:
         if table.triggers:
@@ -275,7 +278,7 @@ def quiet(tables: Sequence[Table]) -> Iterator[str]:
 _STATES = {"O": "enable", "A": "enable always", "R": "enable replica", "D": "disable"}
 
 
-def loud(tables: Sequence[Table]) -> Iterator[str]:
+def _loud(tables: Sequence[Table]) -> Iterator[str]:
     """Each as it was."""
     for table in tables:
         for name, state in table.triggers:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from takeback.adapters.database import RowChange
 from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connection import Connection
-from takeback.adapters.postgres.logs import log_name
+from takeback.adapters.postgres.logs import by_relation, log_name
 from takeback.adapters.postgres.net import IN_CONFLICTS, Net, key_of, matches, same, same_key
 from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted, tables
 from takeback.model.ids import short
@@ -21,6 +21,10 @@ class RowObstacle(NamedTuple):
     key: str
     kind: str
     detail: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.table} {self.key} {self.detail}".replace("  ", " ").strip()
 
 
 def obstacles(connection: Connection, net: Net, most: int) -> list[RowObstacle]:
@@ -97,11 +101,9 @@ def _in_words(
     said = _WHAT[status]
     who = f"changed by effect {short(writer)}" if writer else "changed by someone who is not recorded"
     parts: list[str] = []
-    of_interest = range(len(table.columns))
-    for place in of_interest:
+    for place, column in enumerate(table.columns):
         if status == "changed" and expected and found and expected[place] == found[place]:
             continue  # others left it as it was
-        column = table.columns[place]
         was, left, now = (side[place] if side else None for side in (target, expected, found))
         sides = {one[place] for one in (target, expected, found) if one}
         if len(sides) < 2:
@@ -163,9 +165,7 @@ def net_counts(
 
 
 def _nets(connection: Connection, op: int, logs: Sequence[int], turned: bool, wide: bool) -> Iterator[Net]:
-    known: dict[int, int] = dict(
-        connection.ask("select relation::int8, no from takeback.log where no = any (%s)", [list(logs)])
-    )
+    known = by_relation(connection, logs)
     for table in tables(connection, list(known)):
         yield Net(table, known[table.oid], op, turned, wide)
 
@@ -182,23 +182,18 @@ def row_changes(connection: Connection, net: Net) -> Iterator[RowChange]:
     names = [one.name for one in net.table.columns]
     before, after = (_texts(f"n.{side}{one.number}" for one in net.table.columns) for side in "pq")
     copies = "1" if net.keyed else "n.copies"
+    # By key; those of a statement that changed many rows come as it went through them.
+    order = f" order by {net.listed_key(key_of(net))}" if net.keyed and not net.wide else ""
     with connection.cursor(f"takeback_rows_{net.log}") as cursor:
         cursor.itersize = 1000
         cursor.execute(
             f"select case when n.pre then {before} end, case when n.post then {after} end, {copies} "
-            f"from {_changes(connection, net)}{_order(net)}".encode()
+            f"from {_changes(connection, net)}{order}".encode()
         )
         for was, became, times in cursor:
             key = _key_words(net.table, was or became) if net.keyed else ""
             for _ in range(times):
                 yield RowChange(net.table.shown, key, _named(names, was), _named(names, became))
-
-
-def _order(net: Net) -> str:
-    """By key; those of a statement that changed many rows come as it went through them."""
-    if net.wide or not net.table.key:
-        return ""
-    return f" order by {net.listed_key(key_of(net))}"
 
 
 def _named(names: list[str], row: list[str | None] | None) -> dict[str, str | None] | None:

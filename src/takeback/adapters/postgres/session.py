@@ -31,7 +31,7 @@ from takeback.adapters.postgres.counts import (
 from takeback.adapters.postgres.ddl import dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import steps_of
 from takeback.adapters.postgres.ddl.dropped_tables import TableMove
-from takeback.adapters.postgres.ddl.trial import may_change_schema, run_it
+from takeback.adapters.postgres.ddl.trial import MAY_CHANGE_SCHEMA, run_it
 from takeback.adapters.postgres.install import hold
 from takeback.adapters.postgres.logs import is_wide
 from takeback.adapters.postgres.row_report import effect_rows
@@ -42,8 +42,6 @@ from takeback.model.database import Database
 from takeback.model.effect import Effect
 
 _OPEN = "select no, set_config('takeback.op', no::text, true) from takeback.open(%s, %s, %s, %s, %s, %s) no"
-
-
 # Whatever writes has a number of its own by then. An error, so that the commit sent with it is not carried out.
 _NOTHING_WRITTEN = "select 1 / (pg_current_xact_id_if_assigned() is null)::int"
 SHOWN = 1_001  # rows of one that waits, at most
@@ -91,10 +89,8 @@ class PostgresSession:
         self._statements = 0
 
     def read(self, statement: str, parameters: Any) -> Rows | None:
-        statements = split(statement)
-        for one in statements:
-            refuse_impossible(one)
-        if any(first_words(one, 1)[:1] and first_words(one, 1)[0] in WRITES for one in statements):
+        statements = _possible(statement)
+        if any(WRITES.intersection(first_words(one, 1)) for one in statements):
             return None
         self._begin("begin read only")
         try:
@@ -107,7 +103,7 @@ class PostgresSession:
             return None
         except driver().Error as error:
             self._connection.give_up()
-            raise _failed(error) from None
+            raise translated(error) from None
         except BaseException:
             self._connection.give_up()
             raise
@@ -161,9 +157,7 @@ class PostgresSession:
         self._connection.run("begin")
 
     def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
-        statements = split(statement)
-        for one in statements:
-            refuse_impossible(one)
+        statements = _possible(statement)
         try:
             if not many:
                 return self._all(statements, parameters)
@@ -174,7 +168,7 @@ class PostgresSession:
                 cursor.executemany(statements[0].encode(), list(parameters))
                 return Rows(rowcount=cursor.rowcount)
         except driver().Error as error:
-            raise _failed(error) from None
+            raise translated(error) from None
         finally:
             self._refuse_left()
 
@@ -190,7 +184,7 @@ class PostgresSession:
         for one in statements:
             words = first_words(one)
             tally = self._tally
-            if not self._op or tally is None or not may_change_schema(words):
+            if not self._op or tally is None or not MAY_CHANGE_SCHEMA.intersection(words[:1]):
                 rows = self._one(one, given)
             elif words[:2] == ["DROP", "TABLE"] and self._dropped(one, tally):
                 rows = Rows()
@@ -237,30 +231,31 @@ class PostgresSession:
             )
 
     def commit(self) -> dict[str, Any] | None:
-        found = self._counted()
-        if not found.logs and not self._moves and not self._changed_schema():
-            self.rollback()
+        if (found := self._counted()) is None:
             return None
         told = self._close_op(found)
         commit(self._connection)
         self._op = 0
         return told
 
-    def _counted(self) -> Counted:
-        """Nothing is left of the transaction if not all of it was captured."""
+    def _counted(self) -> Counted | None:
+        """Nothing is left of the transaction if not all of it was captured, or if it changed nothing."""
         try:
             assert self._tally
-            return counted(self._connection, self._op, self._tally.before)
+            found = counted(self._connection, self._op, self._tally.before)
         except driver().Error as error:
             self.rollback()
-            raise _failed(error) from None
-        except NoRemedy:
+            raise translated(error) from None
+        except BaseException as error:
             self.rollback()
-            self._attached = None  # looked at again next time
+            if isinstance(error, NoRemedy):
+                self._attached = None  # looked at again next time
             raise
-        except BaseException:
-            self.rollback()
-            raise
+        ours = "select 1 from takeback.ddl where op = %s limit 1"
+        if found.logs or self._moves or (self._schema and self._connection.ask(ours, [self._op])):
+            return found
+        self.rollback()
+        return None
 
     def _close_op(self, found: Counted) -> dict[str, Any]:
         with understood():
@@ -277,7 +272,7 @@ class PostgresSession:
             self._connection.run(*close_op(self._op, found.logs, told, moves))
         except driver().Error as error:
             self.rollback()
-            raise _failed(error) from None
+            raise translated(error) from None
         return told
 
     def _refuse_one_way(self, moves: list[TableMove]) -> None:
@@ -297,9 +292,7 @@ class PostgresSession:
     # -- for a person to decide
 
     def review(self) -> Reviewed:
-        found = self._counted()
-        if not found.logs and not self._moves and not self._changed_schema():
-            self.rollback()
+        if (found := self._counted()) is None:
             return Reviewed(None)
         told = self._close_op(found)
         with understood():
@@ -337,11 +330,6 @@ class PostgresSession:
         there = "select 1 from pg_stat_activity where pid = %s and state = 'idle in transaction'"
         return bool(witness.ask(there, [self._connection.info.backend_pid]))
 
-    def _changed_schema(self) -> bool:
-        return self._schema and bool(
-            self._connection.ask("select 1 from takeback.ddl where op = %s limit 1", [self._op])
-        )
-
     def rollback(self) -> None:
         self._connection.give_up()
         self._op = 0
@@ -360,6 +348,14 @@ class PostgresSession:
         self._connection.close()
 
 
+def _possible(statement: str) -> list[str]:
+    """The statements in it, if they can be part of an effect."""
+    statements = split(statement)
+    for one in statements:
+        refuse_impossible(one)
+    return statements
+
+
 @contextmanager
 def _fitting() -> Iterator[None]:
     """The driver reports values that cannot be parameters, or text that cannot be sent, with errors of Python."""
@@ -375,13 +371,9 @@ def commit(connection: Connection) -> None:
     except driver().Error as error:
         if error.sqlstate and error.sqlstate[:2] not in ("08", "57"):
             connection.give_up()  # it said no: nothing happened
-            raise _failed(error) from None
+            raise translated(error) from None
         connection.close()
         raise InDoubt(
             "The connection was lost while the transaction was being committed.",
             hint="Whether it happened is found out by asking the database again.",
         ) from None
-
-
-def _failed(error: Any) -> Exception:
-    return translated(error)

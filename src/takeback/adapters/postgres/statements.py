@@ -104,7 +104,7 @@ def refuse_impossible(statement: str) -> None:
     words = first_words(statement)
     first = words[0] if words else ""
     three = " ".join(words)
-    if first in _CONTROL or three == "PREPARE TRANSACTION" or words[:2] == ["PREPARE", "TRANSACTION"]:
+    if first in _CONTROL or words[:2] == ["PREPARE", "TRANSACTION"]:
         if first in ("SAVEPOINT", "RELEASE") or (first == "ROLLBACK" and "TO" in words):
             return
         raise Refused(

@@ -1,5 +1,6 @@
 """Tables from the catalog: columns, keys, foreign keys, sizes, rights."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -115,8 +116,7 @@ select c.oid::int8, n.nspname, c.relname, c.relkind::text,
   coalesce(case when c.relispartition then pg_partition_root(c.oid)::oid end, c.oid)::int8,
   not c.relispartition and c.relkind = 'r' and exists (
     select from pg_inherits i join pg_class k on k.oid in (i.inhparent, i.inhrelid)
-    where c.oid in (i.inhparent, i.inhrelid) and k.relkind in ('r', 'f') and not k.relispartition),
-  c.relpersistence::text
+    where c.oid in (i.inhparent, i.inhrelid) and k.relkind in ('r', 'f') and not k.relispartition)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'f') and c.relpersistence <> 't'
   and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', '{SCHEMA}')
@@ -130,7 +130,7 @@ _COLUMNS = """
 select a.attrelid::int8, a.attnum::int, a.attname, format_type(a.atttypid, a.atttypmod),
   case when a.attcollation <> t.typcollation and a.attcollation <> 0
     then quote_ident(cn.nspname) || '.' || quote_ident(co.collname) else '' end,
-  a.attgenerated::text, a.attidentity::text, a.atttypid::int8, a.atttypmod::int, a.attcollation::int8
+  a.attgenerated <> '', a.attidentity::text, a.atttypid::int8, a.atttypmod::int, a.attcollation::int8
 from pg_attribute a
 join pg_type t on t.oid = a.atttypid
 left join pg_collation co on co.oid = a.attcollation
@@ -202,46 +202,31 @@ def made_of(answers: Sequence[list[tuple[Any, ...]]]) -> tuple[Table, ...]:
     return tuple(
         Table(
             oid, schema, name, kind, owned, root, by_row,
-            tuple(_column(one) for one in columns.get(oid, ())),
-            tuple(_unique(one) for one in uniques.get(oid, ())),
-            tuple((one[0], one[1]) for one in triggers.get(oid, ())),
-            tuple((one[0], one[1]) for one in rules.get(oid, ())),
+            tuple(map(_column, columns[oid])), tuple(map(_unique, uniques[oid])),
+            tuple(triggers[oid]), tuple(rules[oid]),
         )
-        for oid, schema, name, kind, owned, root, by_row, _persistence in found
+        for oid, schema, name, kind, owned, root, by_row in found
     )  # fmt: skip
 
 
-def about_foreign_keys(oids: Sequence[int]) -> Question:
-    """Those that start or end at one of these tables."""
-    return Question(_FOREIGN, {"oids": list(oids)})
-
-
-def foreign_keys(answer: list[tuple[Any, ...]]) -> tuple[Foreign, ...]:
-    return tuple(
-        Foreign(name, child, tuple(ours), parent, tuple(theirs), tuple(operators), *acts)
-        for name, child, ours, parent, theirs, operators, *acts in answer
-    )
-
-
 def _grouped(rows: list[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
-    found: dict[int, list[tuple[Any, ...]]] = {}
+    found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for oid, *rest in rows:
-        found.setdefault(oid, []).append(tuple(rest))
+        found[oid].append(tuple(rest))
     return found
 
 
 def _column(row: tuple[Any, ...]) -> PostgresColumn:
-    number, name, kind, collation, generated, identity, type_oid, modifier, collation_oid = row
-    shape = (number, type_oid, modifier, collation_oid, name)
-    return PostgresColumn(number, name, kind, collation, bool(generated), identity, shape)
+    number, name, kind, collation, generated, identity, *typed = row
+    shape: Any = (number, *typed, name)
+    return PostgresColumn(number, name, kind, collation, generated, identity, shape)
 
 
 def _unique(row: tuple[Any, ...]) -> Unique:
     name, plain, primary, columns, operators, never_null = row
-    whole = plain and all(columns) and all(operators[: len(columns)])
-    return Unique(
-        name, tuple(columns) if whole else (), tuple(operators[: len(columns)]), primary, never_null
-    )
+    used = tuple(operators[: len(columns)])
+    whole = plain and all(columns) and all(used)
+    return Unique(name, tuple(columns) if whole else (), used, primary, never_null)
 
 
 _SIZES = """
@@ -262,19 +247,22 @@ def layout(connection: Connection, oids: Sequence[int]) -> UndoLayout:
     """An undo looks twice, before it is announced and when it is carried out: again, for anything may have changed."""
     asked = [
         *questions(oids),
-        about_foreign_keys(oids),
+        Question(_FOREIGN, {"oids": list(oids)}),
         Question(_SIZES, [list(oids)]),
         about_switching_off(connection),
     ]
     *found, foreign, sizes, full = connection.ask_all(asked, again=True)
     known = {one.oid: one for one in made_of(found)}
-    return UndoLayout(known, foreign_keys(foreign), dict(sizes), full[0][0])
+    keys = tuple(
+        Foreign(name, child, tuple(ours), parent, tuple(theirs), tuple(operators), *acts)
+        for name, child, ours, parent, theirs, operators, *acts in foreign
+    )
+    return UndoLayout(known, keys, dict(sizes), full[0][0])
 
 
 def more(connection: Connection, oids: Sequence[int]) -> dict[int, Table]:
     """Tables at the other end of foreign keys."""
-    found = connection.ask_all(questions(oids), again=True) if oids else []
-    return {one.oid: one for one in made_of(found)} if found else {}
+    return {one.oid: one for one in made_of(connection.ask_all(questions(oids), again=True))} if oids else {}
 
 
 def may_switch_off(connection: Connection) -> bool:

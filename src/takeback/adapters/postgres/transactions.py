@@ -1,6 +1,7 @@
 """Transactions of effects, seen from outside: did it happen, is it held for review, who ends it?"""
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from takeback.adapters.postgres.connection import Connection, Question, driver
@@ -28,13 +29,8 @@ KEEPER = "(select pg_has_role(session_user, nspowner, 'usage') from pg_namespace
 
 
 def identity(connection: Connection) -> str:
-    """Of the server and the database in it: another one may have the same name."""
-    system, database = connection.ask(f"select {_WHO}")[0]
-    return f"{system}/{database}"
-
-
-def introduced(connection: Connection) -> str:
-    """The same, and the connection knows whether its role may put rows back."""
+    """Of the server and the database in it: another one may have the same name. From now on the connection knows
+    whether its role may put rows back."""
     system, database, connection.keeper = connection.ask(f"select {_WHO}, {KEEPER}")[0]
     return f"{system}/{database}"
 
@@ -69,10 +65,10 @@ def end_work(connection: Connection, effect: str) -> list[tuple[Any, ...]]:
         pids = [pid for pid, ours in at_work if not ours]
         if not pids:
             return found
-        for pid in pids:
-            if pid not in told:
-                told.add(pid)
-                _terminate(connection, pid)
+        for pid in set(pids) - told:
+            told.add(pid)
+            with suppress(driver().errors.InsufficientPrivilege):  # then it must end by itself
+                connection.ask("select pg_terminate_backend(%s)", [pid])
         if time.monotonic() > deadline:
             raise ResourceUnreachable(
                 f"A session of the server (process {pids[0]}) is still at work on it.",
@@ -85,24 +81,14 @@ def _looked(connection: Connection, effect: str) -> list[list[tuple[Any, ...]]]:
     at_work = Question(_AT_WORK, [effect])
     try:
         return connection.ask_all([at_work, Question("select * from takeback.find(%s)", [effect])])
-    except (
-        driver().errors.InvalidSchemaName,
-        driver().errors.UndefinedFunction,
-    ):  # it is not protected, or no longer
+    except (driver().errors.InvalidSchemaName, driver().errors.UndefinedFunction):
+        # It is not protected, or no longer.
         return [*connection.ask_all([at_work]), []]
 
 
-def _terminate(connection: Connection, pid: int) -> None:
-    try:
-        connection.ask("select pg_terminate_backend(%s)", [pid])
-    except driver().errors.InsufficientPrivilege:
-        return  # then it must end by itself
-
-
-# A transaction that waits for a person. Where the server lets transactions be prepared it holds it, whoever
-# ends; else the session that made it does, as long as it lives and for no longer than it may.
-
-
+# A transaction that waits for a person. Where the server lets transactions be prepared it holds it, whoever ends; else
+# the session that made it does, as long as it lives and for no longer than it may.
+#
 # Not if there are temporary tables, since the server would not prepare what has to do with them, nor if it is full.
 _PREPARABLE = """
 select current_setting('max_prepared_transactions')::int > (select count(*) from pg_prepared_xacts)
@@ -133,23 +119,25 @@ def prepared(connection: Connection, effect: str) -> bool:
 
 def keep(connection: Connection, effect: str) -> None:
     """Twice is once."""
-    if not prepared(connection, effect):
+    if not _decided(connection, effect, "commit"):
         if connection.ask("select no from takeback.find(%s)", [effect])[0][0] is None:
             raise gone(effect)
-        return
-    try:
-        connection.run(f"commit prepared {literal(_name(effect))}")
-    except driver().errors.UndefinedObject:
-        keep(connection, effect)  # someone else decided at the same moment
 
 
 def drop(connection: Connection, effect: str) -> None:
     """If it is still held."""
-    if prepared(connection, effect):
-        try:
-            connection.run(f"rollback prepared {literal(_name(effect))}")
-        except driver().errors.UndefinedObject:
-            return
+    _decided(connection, effect, "rollback")
+
+
+def _decided(connection: Connection, effect: str, how: str) -> bool:
+    """False: it is not held, or someone else decided at the same moment."""
+    if not prepared(connection, effect):
+        return False
+    try:
+        connection.run(f"{how} prepared {literal(_name(effect))}")
+    except driver().errors.UndefinedObject:
+        return False
+    return True
 
 
 def gone(effect: str) -> Refused:

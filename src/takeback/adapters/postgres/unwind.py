@@ -10,10 +10,10 @@ from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial
 from takeback.adapters.postgres.ddl.definitions import SchemaStep, steps_of, where_it_is_now
 from takeback.adapters.postgres.ddl.dropped_tables import COME, TableMove
 from takeback.adapters.postgres.ddl.undo import Odd, reverse
-from takeback.adapters.postgres.install import capture_again
+from takeback.adapters.postgres.install import capture_again, kinds
 from takeback.adapters.postgres.logs import KeptImages, kept, log_name, of_op
 from takeback.adapters.postgres.markers import PostgresOp, look_for_missing, refuse_missing
-from takeback.adapters.postgres.net import CONFLICTS, EVER, OVERWRITABLE, Net, Stretch
+from takeback.adapters.postgres.net import CONFLICTS, EVER, IN_OVERWRITABLE, OVERWRITABLE, Net, Stretch
 from takeback.adapters.postgres.row_report import RowObstacle, obstacles
 from takeback.adapters.postgres.tables import Table, UndoLayout, layout, more
 from takeback.errors import Conflict, Drifted, Forgotten, UndoFailed
@@ -74,7 +74,7 @@ def look(
         table = there.tables.get(one.relation)
         if table is None:
             odd.append(RowObstacle(one.name, "", "schema", "the table was dropped since"))
-        elif not _kinds(one.shape) == _kinds(one.form) == _kinds(table.shape):
+        elif not kinds(one.shape) == kinds(one.form) == kinds(table.shape):
             odd.append(RowObstacle(table.shown, "", "schema", _other_columns(one.form, table.shape)))
         else:
             found[table.oid] = _net(table, one, op, stretch, there.sizes[table.oid])
@@ -87,14 +87,20 @@ def look(
     else:
         for net in found.values():
             nets.build(connection, net)
-            if on_conflict is OnConflict.FORCE:
-                nets.overwrite(connection, net)
+            if on_conflict is OnConflict.FORCE:  # overwrite the present rows, also those of others
+                fewer = "" if net.keyed else ", copies = least(copies, there)"
+                there_now = f"where status in {IN_OVERWRITABLE}"
+                connection.run(f"update {net.name} set status = 'force'{fewer} {there_now}")
         constraints.mark(connection, ties)
     counts: dict[str, int] = {}
     for net in ties.nets.values():
         for status, count in nets.counts(connection, net).items():
             counts[status] = counts.get(status, 0) + count
     return Look(op, ties, tuple(odd), counts, there.full, presuming and plain is not None)
+
+
+# Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
+_READ_AT_ONCE = 3000
 
 
 def _net(table: Table, one: KeptImages, op: PostgresOp, stretch: Stretch, size: int) -> Net:
@@ -105,7 +111,9 @@ def _net(table: Table, one: KeptImages, op: PostgresOp, stretch: Stretch, size: 
         table, one.log, op.source, op.turned, op.wide, once, olds, news, olds_reach, news_reach,
         stretch=stretch,
     )  # fmt: skip
-    return net._replace(joined=nets.read_at_once(net, size))
+    # The server does not know how many images an effect that just happened has, takes them for a few, and would look up
+    # each row of the table for itself.
+    return net._replace(joined=size < _READ_AT_ONCE * (olds + news))
 
 
 def _lock(connection: Connection, ties: constraints.Ties, full: bool) -> None:
@@ -128,10 +136,6 @@ def _ties(connection: Connection, found: dict[int, Net], there: UndoLayout) -> c
     ends = {oid for one in foreign for oid in (one.child, one.parent)} - set(found)
     known = more(connection, sorted(ends)) | {oid: one.table for oid, one in found.items()}
     return constraints.Ties(foreign, known, found)
-
-
-def _kinds(shape: list[Any]) -> list[Any]:
-    return [list(one[:4]) for one in shape]
 
 
 def _other_columns(before: list[Any], now: list[Any]) -> str:
@@ -177,7 +181,7 @@ def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[s
     """Put the rows back. The writes belong to the op that is open on the connection, unless they need not be
     `logged`."""
     touched = [one.table for one in seen.ties.nets.values()]
-    off, on = (_ALL_OFF, _ALL_ON) if seen.full else (put_back.quiet(touched), put_back.loud(touched))
+    off, on = put_back.switches(touched, seen.full)
     first = [patience(connection), *([] if logged else ["set local takeback.op = ''"])]
     first += [*off, "set constraints all deferred"]
     first += [nets.loops(one).sql for one in list(seen.ties.nets.values())[:1] if seen.plain]
@@ -197,10 +201,7 @@ def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[s
             broken = constraints.violated(connection, seen.ties) if seen.full else []
             found = connection.ask_all(last)
         differing = found[1 : len(again) + 1][1::2]
-    except (
-        driver().errors.IntegrityError,
-        driver().errors.RaiseException,
-    ) as error:
+    except (driver().errors.IntegrityError, driver().errors.RaiseException) as error:
         if seen.presumed:
             raise put_back.RowsMoved from None  # it will be seen which rows are in the way
         raise Conflict(
@@ -221,10 +222,6 @@ def carry_out(connection: Connection, seen: Look, logged: bool = True) -> dict[s
     return done
 
 
-_ALL_OFF = ("set local session_replication_role = replica",)
-_ALL_ON = ("set local session_replication_role = origin",)
-
-
 def _set_counters(connection: Connection, op: PostgresOp) -> None:
     """A sequence that was set back goes forward again: never back, others draw from it."""
     connection.run(
@@ -237,7 +234,7 @@ def _set_counters(connection: Connection, op: PostgresOp) -> None:
 
 
 def refuse(op: PostgresOp, found: Sequence[RowObstacle], conflicts: int) -> Conflict:
-    names = "; ".join(f"{one.table} {one.key} {one.detail}".replace("  ", " ").strip() for one in found[:5])
+    names = "; ".join(one.sentence for one in found[:5])
     more = f"; and {conflicts - 5} more" if conflicts > 5 else ""
     changed = all(one.kind in OVERWRITABLE for one in found)
     head = "Modified after this effect, so undo would overwrite those changes: " if changed else ""
@@ -271,8 +268,8 @@ def not_as_before(effect: str) -> UndoFailed:
     )
 
 
-# Take an effect back from its end to its beginning: the rows that it wrote last, the change of the schema
-# before that, the rows before that, and so on.
+# Take an effect back from its end to its beginning: the rows that it wrote last, the change of the schema before that,
+# the rows before that, and so on.
 
 
 class Unwound(NamedTuple):
@@ -303,14 +300,21 @@ def unwind(
     until = EVER.until
     for event in [*events, None]:
         stretch = Stretch(event.step if event else EVER.since, until)
-        obstacles = _rows(connection, record, stretch, on_conflict, lock, looks, done)
+        own = f"{of_op(record.source, record.wide)} and {stretch.sql}"
+        if any(connection.ask(f"select 1 from {log_name(log)} where {own} limit 1") for log in record.logs):
+            seen = look(connection, record, on_conflict, lock=lock, stretch=stretch)
+            looks.append(seen)
+            if seen.conflicts:
+                obstacles = listed(connection, seen)
+            else:
+                _add(done, carry_out(connection, seen))
         if obstacles or event is None:
             break
         until = stretch.since
         try:
             moved, sentences = _event(connection, event, number)
         except Odd as odd:
-            obstacles = (RowObstacle(odd.name, "", "schema", odd.why),)
+            obstacles = [RowObstacle(odd.name, "", "schema", odd.why)]
             break
         moves += moved
         said += sentences
@@ -323,9 +327,7 @@ def one_way(connection: Connection, op: PostgresOp, moves: Sequence[TableMove]) 
     try:
         whole = op._replace(logs=markers.touched(connection, op.no), moves=tuple(moves))
         found = unwind(connection, whole, op.no, OnConflict.REFUSE, lock=False)
-        why = "; ".join(
-            f"{one.table} {one.key} {one.detail}".replace("  ", " ") for one in found.obstacles[:3]
-        )
+        why = "; ".join(one.sentence for one in found.obstacles[:3])
     except driver().Error as error:
         why = str(error.diag.message_primary)
     connection.run("rollback to savepoint takeback_way_back")
@@ -347,31 +349,11 @@ def again(connection: Connection, op: PostgresOp) -> PostgresOp:
         op = later
 
 
-def _rows(
-    connection: Connection,
-    op: PostgresOp,
-    stretch: Stretch,
-    on_conflict: OnConflict,
-    lock: bool,
-    looks: list[Look],
-    done: dict[str, dict[str, int]],
-) -> Sequence[RowObstacle]:
-    if not any(_wrote(connection, op, log, stretch) for log in op.logs):
-        return ()
-    seen = look(connection, op, on_conflict, lock=lock, stretch=stretch)
-    looks.append(seen)
-    if seen.conflicts:
-        return listed(connection, seen)
-    for name, counts in carry_out(connection, seen).items():
+def _add(done: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> None:
+    for name, counts in more.items():
         sums = done.setdefault(name, {"inserted": 0, "updated": 0, "deleted": 0})
         for word, count in counts.items():
             sums[word] += count
-    return ()
-
-
-def _wrote(connection: Connection, op: PostgresOp, log: int, stretch: Stretch) -> bool:
-    own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
-    return bool(connection.ask(f"select 1 from {log_name(log)} where {own} limit 1"))
 
 
 def _event(

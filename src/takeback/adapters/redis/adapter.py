@@ -19,7 +19,7 @@ from takeback.adapters.database import (
 )
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.redis import marks
-from takeback.adapters.redis.change import images_of, transact
+from takeback.adapters.redis.change import images_of, send, transact
 from takeback.adapters.redis.connection import Command, RedisLink, good
 from takeback.adapters.redis.dependents import standing_on
 from takeback.adapters.redis.images import IMAGES, anchor, keep, receipt_of, same
@@ -27,12 +27,12 @@ from takeback.adapters.redis.keys import digests, known, marked, row, touched
 from takeback.adapters.redis.marks import RedisOp
 from takeback.adapters.redis.server import EVERY_KEY, RedisLinks, cover, refuse_unfit
 from takeback.adapters.redis.session import RedisSession
-from takeback.adapters.redis.undo import Digests, RedisUndo, pairs
+from takeback.adapters.redis.undo import RedisUndo, pairs
 from takeback.errors import Misuse
 from takeback.model.change import UNDO, Change
 from takeback.model.database import Database
 from takeback.model.effect import Effect
-from takeback.model.plan import Sighting
+from takeback.model.plan import Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy
 from takeback.storage.protocols import Blobs
 
@@ -56,27 +56,26 @@ class RedisAdapter(DatabaseAdapter):
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         database = asked_for(change, of)
-        offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
+        outcomes: tuple[TargetOutcome, ...] = ()
         if change.kind == UNDO:
             with self._links.to(database) as link:
                 undo = RedisUndo(link, self._blobs, database)
                 outcomes = undo.outcomes(to_take_back(of), policy_of(change))
-            return Assessment((change.resource,), offers, outcomes=outcomes)
-        return Assessment((change.resource,), offers)
+        return Assessment((change.resource,), (Offer(Strategy.SNAPSHOT, why=_WHY),), outcomes=outcomes)
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
         return super().capture(effect, offer)._replace(blobs=(anchor(self._blobs, effect.id),))
 
     def apply(self, effect: Effect) -> Receipt:
-        if effect.of is not None:
-            database = database_of(effect)
-            with self._links.to(database) as link:
-                receipt = RedisUndo(link, self._blobs, database).take_back(effect, effect.of)
-            if receipt is None:
-                return Receipt()
-            self._written.add(effect.id)
-            return Receipt(receipt)
-        raise Misuse("The commands of this effect are not kept, so it cannot be made again.")
+        if effect.of is None:
+            raise Misuse("The commands of this effect are not kept, so it cannot be made again.")
+        database = database_of(effect)
+        with self._links.to(database) as link:
+            receipt = RedisUndo(link, self._blobs, database).take_back(effect, effect.of)
+        if receipt is None:
+            return Receipt()
+        self._written.add(effect.id)
+        return Receipt(receipt)
 
     def verify(self, effect: Effect) -> Sighting:
         """The mark decides. If there is none, the fence keeps a slow process from making one later."""
@@ -120,8 +119,7 @@ class RedisAdapter(DatabaseAdapter):
             no, keys = touched(link, self._blobs, effect)
             if no:
                 listed = keys if len(keys) <= marks.MOST else ()  # very many are not in the index
-                for reply in link.ask(*marks.unmark(effect.id, no, listed)):
-                    good(reply)
+                send(link, marks.unmark(effect.id, no, listed))
 
     # As an adapter for databases.
 
@@ -137,13 +135,12 @@ class RedisAdapter(DatabaseAdapter):
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
         with self._links.to(database_of(effect)) as link:
-            found = Digests(*digests(marked(link, self._blobs, effect.id), effect))
+            found = digests(marked(link, self._blobs, effect.id), effect)
             if found.before and not found.after:
                 self._receipt(link, effect)
-                found = Digests(*digests(marked(link, self._blobs, effect.id), effect))
+                found = digests(marked(link, self._blobs, effect.id), effect)
         if found.before and found.after:
-            changed = ((one, other) for one, other in pairs(self._blobs, found) if not same(one, other))
-            yield from (row(one, other) for one, other in changed)
+            yield from (row(*pair) for pair in pairs(self._blobs, found) if not same(*pair))
 
     def cover(self, database: Database) -> Cover:
         with self._links.to(database) as link:

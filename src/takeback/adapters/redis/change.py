@@ -5,9 +5,19 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.connection import Command, RedisLink, good
-from takeback.adapters.redis.images import IMAGES, NEVER, Image, counted, keep, kept, receipt_of, seen
+from takeback.adapters.redis.images import (
+    IMAGES,
+    NEVER,
+    Image,
+    by_key,
+    counted,
+    keep,
+    kept,
+    receipt_of,
+    seen_each,
+)
 from takeback.adapters.redis.marks import OWN, LeftKeys, RedisOp
-from takeback.errors import InDoubt, Refused, ResourceUnreachable, StoreBusy
+from takeback.errors import InDoubt, ResourceUnreachable, StoreBusy
 from takeback.storage.protocols import Blobs
 
 ATTEMPTS = 50
@@ -44,10 +54,6 @@ class MadeChange(NamedTuple):
         )
         return receipt_of(pairs) | {IMAGES: list(self.images)}
 
-    @property
-    def errors(self) -> tuple[Exception, ...]:
-        return tuple(reply for reply in self.replies if isinstance(reply, Exception))
-
 
 def change(
     link: RedisLink,
@@ -68,11 +74,15 @@ def change(
         if steps is None:
             let_go(link)
             return None
-        touched = keys if steps.keys is None else steps.keys
-        chosen = found.images if steps.keys is None else _of(touched, found.images)
+        touched, chosen = keys, found.images
+        if steps.keys is not None:
+            images = by_key(chosen)
+            touched, chosen = steps.keys, tuple(images[key] for key in steps.keys)
         before = keep(blobs, effect, chosen)
         blobs.sync()
-        replies = _executed(link, effect, touched, before, steps)
+        mark = marks.mark(effect, {"before": before} | steps.fields)
+        after_them = marks.look(effect, touched, steps.wide)
+        replies = transact(link, (mark, *steps.commands, after_them, *steps.also))
         if replies is not None:
             left = marks.left(touched, good(replies[len(steps.commands) + 1]))
             after = keep(blobs, effect, left.images)
@@ -83,28 +93,15 @@ def change(
     )
 
 
-def _of(keys: Iterable[bytes], images: Iterable[Image]) -> tuple[Image, ...]:
-    found = {image.key: image for image in images}
-    return tuple(found[key] for key in keys)
-
-
 def look(link: RedisLink, effect: str, keys: Sequence[bytes], watch: Iterable[bytes] = ()) -> SeenKeys:
     """In one round trip, unless there are very many keys."""
     fence, op = marks.fence_key(effect), marks.op_key(effect)
     first = keys[:AT_ONCE]
-    _, fenced, mark, time, *rest = (
-        good(reply)
-        for reply in link.ask(
-            ("WATCH", fence, op, *watch, *keys),
-            ("EXISTS", fence),
-            ("HGETALL", op),
-            ("TIME",),
-            *_asking(first),
-        )
-    )
-    now = int(time[0]) * 1000 + int(time[1]) // 1000
-    images = (*_answered(first, rest), *images_of(link, keys[AT_ONCE:]))
-    return SeenKeys(images, now, marks.to_op(mark), bool(fenced))
+    watching: Command = ("WATCH", fence, op, *watch, *keys)
+    replies = link.ask(watching, ("EXISTS", fence), ("HGETALL", op), ("TIME",), *_asking(first))
+    _, fenced, mark, time, *rest = map(good, replies)
+    images = (*seen_each(first, rest), *images_of(link, keys[AT_ONCE:]))
+    return SeenKeys(images, marks.milliseconds(time), marks.to_op(mark), bool(fenced))
 
 
 def _asking(keys: Sequence[bytes]) -> Iterator[Command]:
@@ -113,37 +110,10 @@ def _asking(keys: Sequence[bytes]) -> Iterator[Command]:
         yield ("PEXPIRETIME", key)
 
 
-def _answered(keys: Sequence[bytes], replies: Sequence[Any]) -> Iterator[Image]:
-    for key, dump, expires in zip(keys, replies[::2], replies[1::2], strict=True):
-        yield seen(key, good(dump), good(expires))
-
-
 def images_of(link: RedisLink, keys: Sequence[bytes]) -> Iterator[Image]:
     for start in range(0, len(keys), AT_ONCE):
         chunk = keys[start : start + AT_ONCE]
-        yield from _answered(chunk, link.ask(*_asking(chunk)))
-
-
-def refuse_fenced(found: SeenKeys) -> None:
-    if found.fenced:
-        raise Refused(
-            "Another process has recorded that this did not happen.",
-            hint="Nothing was changed. This process was away for too long; do it again as a new effect.",
-        )
-
-
-def _executed(
-    link: RedisLink, effect: str, keys: Sequence[bytes], before: str, steps: Steps
-) -> list[Any] | None:
-    return transact(
-        link,
-        (
-            marks.mark(effect, {"before": before} | steps.fields),
-            *steps.commands,
-            marks.look(effect, keys, steps.wide),
-            *steps.also,
-        ),
-    )
+        yield from seen_each(chunk, list(map(good, link.ask(*_asking(chunk)))))
 
 
 def transact(link: RedisLink, commands: Sequence[Command]) -> list[Any] | None:
@@ -249,23 +219,11 @@ def put_aside(effect: str) -> Command:
 
 
 def bring_forward(
-    effect: str,
-    free: Sequence[bytes],
-    gone: Sequence[bytes],
-    fields: dict[str, str],
-    undone: str,
-    again: str,
+    effect: str, free: Sequence[bytes], gone: Sequence[bytes], fields: dict[str, str], undone: str, again: str
 ) -> Command:
     """`undone` is taken back by it, `again` is in force again; the keys `free` may be overwritten, `gone` must go."""
     parts = [part for pair in fields.items() for part in pair]
-    own = (
-        marks.COUNT,
-        marks.OPS,
-        marks.WIDE,
-        marks.op_key(effect),
-        marks.op_key(undone),
-        marks.op_key(again),
-    )
+    own = (marks.COUNT, marks.OPS, marks.WIDE, *map(marks.op_key, (effect, undone, again)))
     told = (prefix_of(effect), effect, undone, again, len(parts), *parts, len(free), *free, *gone)
     return ("EVAL", FORWARD, len(own), *own, *told)
 
@@ -276,15 +234,22 @@ def build(link: RedisLink, effect: str, images: Iterable[Image]) -> None:
     waiting: list[Command] = []
     for image in images:
         if image.dump is not None:
-            expires = 0 if image.expires == NEVER else image.expires
-            waiting.append(("RESTORE", prefix + image.key, expires, image.dump, "REPLACE", "ABSTTL"))
+            waiting.append(restore(image._replace(key=prefix + image.key)))
         if len(waiting) >= AT_ONCE:
-            _send(link, waiting)
+            send(link, waiting)
             waiting = []
-    _send(link, waiting)
+    send(link, waiting)
 
 
-def _send(link: RedisLink, commands: list[Command]) -> None:
+def restore(image: Image) -> Command:
+    if image.dump is None:
+        return ("DEL", image.key)
+    expires = 0 if image.expires == NEVER else image.expires
+    return ("RESTORE", image.key, expires, image.dump, "REPLACE", "ABSTTL")
+
+
+def send(link: RedisLink, commands: Sequence[Command]) -> None:
+    """All of them, in one round trip."""
     if commands:
         for reply in link.ask(*commands):
             good(reply)
@@ -295,7 +260,7 @@ def drain(link: RedisLink, blobs: Blobs, effect: str, op: RedisOp) -> tuple[Redi
     after a crash too."""
     tables: dict[str, Any] = {}
     if op.held != KEPT:
-        others = {image.key: image for image in kept(blobs, op.before)}
+        others = by_key(kept(blobs, op.before))
         names = dict.fromkeys(key for key in _held(link, effect) if key not in others)
         held: list[bytes] = []
         before = keep(blobs, effect, _all(link, effect, others, names, held))
@@ -303,7 +268,7 @@ def drain(link: RedisLink, blobs: Blobs, effect: str, op: RedisOp) -> tuple[Redi
         after = ""
         if marks.print_of(now) == op.print:  # else someone changed those since, and what we left is not known
             after = keep(blobs, effect, (*now, *map(Image, held)))
-            left = {image.key: image for image in now}
+            left = by_key(now)
             tables = counted((one, left.get(one.key, Image(one.key))) for one in kept(blobs, before))
         blobs.sync()
         fields = {"before": before, "after": after, "held": KEPT, "count": str(len(held) + len(others))}

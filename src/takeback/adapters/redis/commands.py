@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import Any, NamedTuple, cast
 
 from takeback.adapters.redis.connection import RedisLink, good
@@ -35,12 +36,7 @@ def _after_spaces(line: str, place: int) -> int:
 
 
 def _meant(part: str) -> bytes:
-    try:
-        data = part.encode()
-    except UnicodeEncodeError as error:
-        raise Misuse(
-            f"That is no text: it holds half of a character at {error.start}.", hint="Give bytes instead."
-        ) from None
+    data = encoded(part)
     if part[0] == "'":
         return data[1:-1].replace(rb"\'", b"'")
     return _ESCAPED.sub(lambda found: _byte(found.group(1)), data[1:-1]) if part[0] == '"' else data
@@ -104,9 +100,8 @@ REFUSED: dict[str, Refusal] = {
     **dict.fromkeys(("auth", "hello", "client", "reset", "quit"), _CONNECTION),
 }  # fmt: skip
 
-# Options that make a command one of those.
-WAITING = {"xread": b"BLOCK", "xreadgroup": b"BLOCK"}
-OTHER_DATABASE = {"copy": b"DB"}
+# An option makes them wait.
+WAITING = ("xread", "xreadgroup")
 
 # Neither `readonly` nor `write` in the server's own list, and harmless.
 HARMLESS = frozenset(("ping", "echo", "time", "info", "lastsave", "command", "role"))
@@ -114,25 +109,21 @@ HARMLESS = frozenset(("ping", "echo", "time", "info", "lastsave", "command", "ro
 
 def option(name: str, arguments: tuple[bytes, ...]) -> Refusal | None:
     """A refusal for what an option asks for. Read only where options can stand: a key may be called BLOCK."""
-    word = WAITING.get(name)
-    if word:
+    if name in WAITING:
         # … GROUP g c COUNT n BLOCK ms NOACK STREAMS key … id …
         upper = [argument.upper() for argument in arguments]
         end = upper.index(b"STREAMS") if b"STREAMS" in upper else len(upper)
         start = 3 if upper[:1] == [b"GROUP"] else 0
-        return _BLOCKING if word in upper[start:end] else None
-    word = OTHER_DATABASE.get(name)
-    if word and word in (argument.upper() for argument in arguments[2:]):
-        return _DATABASES
-    return None
+        return _BLOCKING if b"BLOCK" in upper[start:end] else None
+    is_elsewhere = name == "copy" and b"DB" in (argument.upper() for argument in arguments[2:])
+    return _DATABASES if is_elsewhere else None
 
 
 FLUSHES = ("flushdb", "flushall")
 _WRITES = {b"RW", b"OW", b"RM"}
 _READS_UNLESS_TOLD = ("sort", "georadius", "georadiusbymember")  # where to store it
-_WRITES_WHAT_IT_READS = (
-    "xreadgroup",
-)  # the server says of its keys that they are only read: not of their groups
+# The server says of its keys that they are only read: not of their groups.
+_WRITES_WHAT_IT_READS = ("xreadgroup",)
 
 
 class RedisRequest(NamedTuple):
@@ -160,15 +151,12 @@ def request(statement: str, parameters: Any = ()) -> RedisRequest:
     words = tuple(words_of(statement))
     if not words:
         raise Misuse("There is no command.", hint="For example SET name value.")
-    if parameters is None:
-        parameters = ()
-    if not isinstance(parameters, (list, tuple)):
+    if not isinstance(parameters, (list, tuple, NoneType)):
         raise Misuse(
             "The arguments of a Redis command are given as a list.",
             hint="For example SET name value.",
         )
-    listed = cast(Sequence[Any], parameters)
-    return RedisRequest((*words, *(encoded(one) for one in listed)))
+    return RedisRequest((*words, *map(encoded, cast(Sequence[Any], parameters or ()))))
 
 
 def encoded(value: Any) -> bytes:
@@ -198,7 +186,11 @@ def judge(link: RedisLink, wanted: RedisRequest) -> Judged:
     if name in FLUSHES:
         return Judged(True, flushes=True)
     told = _told(link, wanted)
-    _refuse_wrong_count(wanted, told[1])
+    count, arity = len(wanted.words), told[1]
+    if count != arity if arity >= 0 else count < -arity:
+        raise StatementFailed(
+            f"{name.upper()} does not take {count - 1} arguments.", hint="Nothing was changed."
+        )
     flags: set[bytes] = set(told[2])
     if b"write" not in flags:
         if b"readonly" not in flags and name not in HARMLESS:
@@ -211,21 +203,12 @@ def judge(link: RedisLink, wanted: RedisRequest) -> Judged:
         return Judged(False)
     if not keys:
         raise _refused(wanted, Refusal("it names no key", "Do it outside of takeback."))
-    for key in keys:
-        if key.startswith(OWN):
-            raise Refused(
-                "Keys that begin with `takeback:` are takeback's own.",
-                hint="Nothing was changed. Use another key.",
-            )
-    return Judged(True, keys)
-
-
-def _refuse_wrong_count(wanted: RedisRequest, arity: int) -> None:
-    count = len(wanted.words)
-    if count != arity if arity >= 0 else count < -arity:
-        raise StatementFailed(
-            f"{wanted.name.upper()} does not take {count - 1} arguments.", hint="Nothing was changed."
+    if any(key.startswith(OWN) for key in keys):
+        raise Refused(
+            "Keys that begin with `takeback:` are takeback's own.",
+            hint="Nothing was changed. Use another key.",
         )
+    return Judged(True, keys)
 
 
 def _refused(wanted: RedisRequest, refusal: Refusal) -> Refused:

@@ -1,7 +1,7 @@
 """One connection to a server: commands go out together, replies come back as the server sent them."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable, ServerUnreachable, StoreBusy, TakebackError
@@ -41,10 +41,15 @@ class RedisLink:
     def ask(self, *commands: Command) -> list[Any]:
         """All of them in one round trip. An error of the server stands where its reply would be."""
         try:
-            self.send(commands)
-            return [self.reply() for _ in commands]
-        except BaseException:
+            self._connection.send_packed_command(self._connection.pack_commands(commands))
+            return [self._reply() for _ in commands]
+        except BaseException as error:
             self.close()  # whatever is still to come would be taken for the answer to something else
+            if isinstance(error, _lost()):
+                raise ResourceUnreachable(
+                    f"The connection to Redis was lost ({type(error).__name__}).",
+                    hint="Try again when the server answers.",
+                ) from None
             raise
 
     def one(self, *command: Argument) -> Any:
@@ -52,21 +57,13 @@ class RedisLink:
         (reply,) = self.ask(command)
         return good(reply)
 
-    def send(self, commands: Iterable[Command]) -> None:
-        try:
-            self._connection.send_packed_command(self._connection.pack_commands(commands))
-        except _lost() as error:
-            raise _gone(error) from None
-
-    def reply(self) -> Any:
+    def _reply(self) -> Any:
         from redis.exceptions import ResponseError
 
         try:
             return self._connection.read_response()
         except ResponseError as error:
             return error
-        except _lost() as error:
-            raise _gone(error) from None
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -161,13 +158,6 @@ def _lost() -> tuple[type[Exception], ...]:
     from redis.exceptions import InvalidResponse, TimeoutError
 
     return (Lost, TimeoutError, InvalidResponse, OSError)
-
-
-def _gone(error: Exception) -> ResourceUnreachable:
-    return ResourceUnreachable(
-        f"The connection to Redis was lost ({type(error).__name__}).",
-        hint="Try again when the server answers.",
-    )
 
 
 def trouble(error: Exception) -> TakebackError:

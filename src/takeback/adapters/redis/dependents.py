@@ -1,6 +1,7 @@
 """Effects that came later and touched the same keys."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from takeback.adapters.redis import marks
@@ -23,18 +24,15 @@ class Rebased(NamedTuple):
 def standing_on(link: RedisLink, blobs: Blobs, no: int, keys: Sequence[bytes], itself: str) -> list[str]:
     """Newest first."""
     mine = set(keys)
-    found: set[tuple[int, str]] = set()
-    if len(keys) > marks.MOST:
-        found = {one for one in marks.later_in(link, OPS, no) if _touches(link, blobs, one[1], mine)}
-    else:
-        for listed in marks.later(link, no, keys).values():
-            found.update(listed)
-        found |= {one for one in marks.later_in(link, WIDE, no) if _touches(link, blobs, one[1], mine)}
+    is_wide = len(keys) > marks.MOST
+    found = {
+        one
+        for one in marks.later_in(link, OPS if is_wide else WIDE, no)
+        if any(image.key in mine for image in _found_by(link, blobs, one[1]))
+    }
+    if not is_wide:
+        found.update(*marks.later(link, no, keys).values())
     return [effect for _, effect in sorted(found, reverse=True) if effect != itself]
-
-
-def _touches(link: RedisLink, blobs: Blobs, effect: str, keys: set[bytes]) -> bool:
-    return any(image.key in keys for image in _found_by(link, blobs, effect))
 
 
 def _found_by(link: RedisLink, blobs: Blobs, effect: str) -> Iterator[Image]:
@@ -50,13 +48,11 @@ def _found_by(link: RedisLink, blobs: Blobs, effect: str) -> Iterator[Image]:
 
 def changed_by(link: RedisLink, no: int, keys: Sequence[bytes], itself: str) -> dict[bytes, str]:
     """The last effect still in force that touched each of these keys after that place."""
-    in_force: dict[str, bool] = {}
 
+    @cache
     def holds(effect: str) -> bool:
-        if effect not in in_force:
-            op = marks.find(link, effect)
-            in_force[effect] = op is not None and not op.undone_by
-        return in_force[effect]
+        op = marks.find(link, effect)
+        return op is not None and not op.undone_by
 
     wide = marks.later_in(link, WIDE, no) if keys else []
     found: dict[bytes, str] = {}
@@ -85,15 +81,10 @@ def rebase(link: RedisLink, blobs: Blobs, past: KnownKeys, conflicts: Sequence[R
             found = next((one for one in _found_by(link, blobs, effect) if one.key == choice.key), None)
             if op is None or op.undone_by or found is None:
                 continue
-            if same(found, past_left(past, choice)):
+            if same(found, choice.left if past.after is None else past.after[choice.key]):
                 wanted.setdefault(effect, {})[choice.key] = past.before[choice.key]
             break
     return [_rebased(link, blobs, effect, images) for effect, images in wanted.items()]
-
-
-def past_left(past: KnownKeys, choice: RedisChoice) -> Image:
-    assert choice.left is not None
-    return past.after[choice.key] if past.after is not None else choice.left
 
 
 def _rebased(link: RedisLink, blobs: Blobs, effect: str, images: dict[bytes, Image]) -> Rebased:

@@ -1,8 +1,8 @@
 """Decode the DUMP of a key, in each of its encodings: packed lists, numbers and streams."""
 
 import struct
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 
 class Unreadable(Exception):
@@ -11,7 +11,7 @@ class Unreadable(Exception):
 
 def items(data: bytes) -> list[bytes]:
     """The elements of a listpack; a number is written out, as every client sees it."""
-    return [item if isinstance(item, bytes) else b"%d" % item for item in elements(data)]
+    return [_as_bytes(item) for item in elements(data)]
 
 
 def elements(data: bytes) -> Iterator[bytes | int]:
@@ -52,10 +52,7 @@ def _text(data: bytes, at: int, size: int) -> bytes:
 
 def _back_length(length: int) -> int:
     """Bytes that say the length again, to be read backwards."""
-    for count, limit in enumerate((1 << 7, 1 << 14, 1 << 21, 1 << 28), start=1):
-        if length < limit:
-            return count
-    return 5
+    return 1 + sum(length >= limit for limit in (1 << 7, 1 << 14, 1 << 21, 1 << 28))
 
 
 def numbers(data: bytes) -> Iterator[int]:
@@ -116,14 +113,7 @@ class Stream(NamedTuple):
     groups: dict[bytes, ConsumerGroup]
 
 
-class _Reader(Protocol):
-    def length(self) -> int: ...
-    def string(self) -> bytes: ...
-    def milliseconds(self) -> int: ...
-    def id(self) -> Id: ...
-
-
-def stream(read: _Reader, kind: int) -> Stream:
+def stream(read: "Reader", kind: int) -> Stream:
     """`kind`: 15 before Redis 7.0, 19 since, 21 since 7.2."""
     entries: dict[Id, tuple[bytes, ...]] = {}
     for _ in range(read.length()):
@@ -170,7 +160,7 @@ def _as_bytes(value: bytes | int) -> bytes:
     return value if isinstance(value, bytes) else b"%d" % value
 
 
-def _group(read: _Reader, kind: int) -> ConsumerGroup:
+def _group(read: "Reader", kind: int) -> ConsumerGroup:
     last = (read.length(), read.length())
     seen = read.length() if kind >= 19 else -1
     handed_out: dict[Id, tuple[int, int]] = {}
@@ -199,6 +189,16 @@ FOOTER = 10  # version and checksum, which say nothing of the content
 HYPERLOGLOG = b"HYLL"
 
 
+_KINDS = {
+    "string": (0,),
+    "list": (1, 18),
+    "set": (2, 11, 20),
+    "zset": (3, 5, 17),
+    "hash": (4, 16),
+    "stream": (15, 19, 21),
+}
+
+
 class Content(NamedTuple):
     """Two are equal if no command could distinguish the keys; `value` is in the plain types of Python."""
 
@@ -208,15 +208,7 @@ class Content(NamedTuple):
 
 def type_of(dump: bytes) -> str:
     """Without reading all of it."""
-    kinds = {
-        "string": (0,),
-        "list": (1, 18),
-        "set": (2, 11, 20),
-        "zset": (3, 5, 17),
-        "hash": (4, 16),
-        "stream": (15, 19, 21),
-    }
-    return next((name for name, numbers in kinds.items() if dump[0] in numbers), "unknown")
+    return next((name for name, numbers in _KINDS.items() if dump[0] in numbers), "unknown")
 
 
 def content_of(dump: bytes) -> Content:
@@ -228,32 +220,19 @@ def content_of(dump: bytes) -> Content:
 
 
 def _decoded(payload: bytes) -> Content:
-    read = Reader(payload, 1)
-    kind = payload[0]
-    if kind == 0:
-        found = Content("string", _without_cache(read.string()))
-    elif kind in (1, 18):
-        found = Content("list", _list(read, kind))
-    elif kind in (2, 11, 20):
-        found = Content("set", frozenset(_set(read, kind)))
-    elif kind in (3, 5, 17):
-        found = Content("zset", _scores(read, kind))
-    elif kind in (4, 16):
-        found = Content(
-            "hash",
-            _pairs([read.string() for _ in range(2 * read.length())] if kind == 4 else items(read.string())),
-        )
-    elif kind in (15, 19, 21):
-        found = Content("stream", stream(read, kind))
-    else:
+    type, kind = type_of(payload), payload[0]
+    if type not in _VALUES:
         raise Unreadable(f"type {kind}")
+    read = Reader(payload, 1)
+    value = _VALUES[type](read, kind)
     if not read.at_end:
         raise Unreadable("more than one value")
-    return found
+    return Content(type, value)
 
 
-def _without_cache(value: bytes) -> bytes:
-    """PFCOUNT writes what it counted into the value, which is no change of it."""
+def _string(read: "Reader", _kind: int) -> bytes:
+    value = read.string()
+    # PFCOUNT writes what it counted into the value, which is no change of it.
     if value[:4] == HYPERLOGLOG and len(value) >= 16:
         return value[:8] + bytes(8) + value[16:]
     return value
@@ -261,7 +240,7 @@ def _without_cache(value: bytes) -> bytes:
 
 def _list(read: "Reader", kind: int) -> list[bytes]:
     if kind == 1:
-        return [read.string() for _ in range(read.length())]
+        return read.strings()
     found: list[bytes] = []
     for _ in range(read.length()):
         packed = read.length() == 2
@@ -270,11 +249,15 @@ def _list(read: "Reader", kind: int) -> list[bytes]:
     return found
 
 
-def _set(read: "Reader", kind: int) -> list[bytes]:
+def _set(read: "Reader", kind: int) -> frozenset[bytes]:
     if kind == 2:
-        return [read.string() for _ in range(read.length())]
+        return frozenset(read.strings())
     data = read.string()
-    return [b"%d" % number for number in numbers(data)] if kind == 11 else items(data)
+    return frozenset(map(_as_bytes, numbers(data)) if kind == 11 else items(data))
+
+
+def _hash(read: "Reader", kind: int) -> dict[bytes, bytes]:
+    return _pairs([read.string() for _ in range(2 * read.length())] if kind == 4 else items(read.string()))
 
 
 def _scores(read: "Reader", kind: int) -> dict[bytes, float]:
@@ -289,6 +272,11 @@ def _scores(read: "Reader", kind: int) -> dict[bytes, float]:
 
 def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+_VALUES: dict[str, Callable[["Reader", int], Any]] = {
+    "string": _string, "list": _list, "set": _set, "zset": _scores, "hash": _hash, "stream": stream
+}  # fmt: skip
 
 
 class Reader:
@@ -336,6 +324,9 @@ class Reader:
             packed, size = self.length(), self.length()
             return unpacked(self.take(packed), size)
         raise Unreadable(f"a string in form {found}")
+
+    def strings(self) -> list[bytes]:
+        return [self.string() for _ in range(self.length())]
 
     def double(self) -> float:
         return struct.unpack("<d", self.take(8))[0]

@@ -1,7 +1,7 @@
 """What keys held before and after an effect: images of them, kept in the store, counted for the receipt."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.redis.dump import Content, content_of, type_of
@@ -26,8 +26,12 @@ class Image(NamedTuple):
 
 
 def seen(key: bytes, dump: bytes | None, expires: int) -> Image:
-    """From the replies of DUMP and PEXPIRETIME."""
     return Image(key, dump, expires if expires >= 0 else NEVER) if dump is not None else Image(key)
+
+
+def seen_each(keys: Iterable[bytes], replies: Sequence[Any]) -> Iterator[Image]:
+    """`replies`: of DUMP and PEXPIRETIME, in turns."""
+    return (seen(*one) for one in zip(keys, replies[::2], replies[1::2], strict=True))
 
 
 def same(one: Image, other: Image) -> bool:
@@ -113,3 +117,7 @@ def keep(blobs: Blobs, effect: str, images: Iterable[Image]) -> str:
 
 def kept(blobs: Blobs, digest: str) -> Iterator[Image]:
     return unpacked(blobs.read(digest))
+
+
+def by_key(images: Iterable[Image]) -> dict[bytes, Image]:
+    return {image.key: image for image in images}

@@ -9,7 +9,7 @@ from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import drain
 from takeback.adapters.redis.connection import RedisLink
 from takeback.adapters.redis.dump import Content, Stream
-from takeback.adapters.redis.images import IMAGES, NEVER, Image, content, kept, same
+from takeback.adapters.redis.images import IMAGES, NEVER, Image, by_key, content, kept, same
 from takeback.adapters.redis.marks import RedisOp
 from takeback.model.database import Database, resource_of, target_of
 from takeback.model.effect import Effect
@@ -23,12 +23,12 @@ class KnownKeys(NamedTuple):
     before: dict[bytes, Image]
     after: dict[bytes, Image] | None  # None: not known, for it was killed before that was written down
 
-    def left(self, current: tuple[Image, ...]) -> dict[bytes, Image] | None:
+    def left(self, current: Sequence[Image]) -> dict[bytes, Image] | None:
         """The values that the effect left. If they were not recorded, the fingerprint in the mark says whether all are
         unchanged."""
         if self.after is not None or self.op is None:
             return self.after
-        return {image.key: image for image in current} if marks.print_of(current) == self.op.print else None
+        return by_key(current) if marks.print_of(current) == self.op.print else None
 
 
 def marked(link: RedisLink, blobs: Blobs, effect: str) -> RedisOp | None:
@@ -44,17 +44,19 @@ def known(link: RedisLink, blobs: Blobs, effect: Effect) -> KnownKeys:
     before, after = digests(op, effect)
     if not before:
         return KnownKeys(op, {}, {})
-    return KnownKeys(op, _by_key(blobs, before), _by_key(blobs, after) if after else None)
+    return KnownKeys(op, by_key(kept(blobs, before)), by_key(kept(blobs, after)) if after else None)
 
 
-def _by_key(blobs: Blobs, digest: str) -> dict[bytes, Image]:
-    return {image.key: image for image in kept(blobs, digest)}
+class Digests(NamedTuple):
+    """Of what an effect found and of what it left; "" for what is not known."""
+
+    before: str
+    after: str
 
 
-def digests(op: RedisOp | None, effect: Effect) -> tuple[str, str]:
-    """Of what it found and of what it left; "" for what is not known."""
+def digests(op: RedisOp | None, effect: Effect) -> Digests:
     told: list[str] = effect.receipt.get(IMAGES) or ["", ""]
-    return (op.before if op else "") or told[0], (op.after if op else "") or told[1]
+    return Digests((op.before if op else "") or told[0], (op.after if op else "") or told[1])
 
 
 def size(op: RedisOp | None, effect: Effect) -> int:
@@ -73,6 +75,13 @@ def touched(link: RedisLink, blobs: Blobs, effect: Effect) -> tuple[int, tuple[b
 
 _LONG = 40
 EXPIRES = "(expires)"
+_NOUNS = {
+    "list": ("element", "elements"),
+    "set": ("member", "members"),
+    "zset": ("member", "members"),
+    "hash": ("field", "fields"),
+    "stream": ("entry", "entries"),
+}
 
 
 def text(raw: bytes) -> str:
@@ -81,11 +90,8 @@ def text(raw: bytes) -> str:
 
 def in_words(image: Image) -> str:
     """Short: `hash of 3 fields`, `string 'abc'`."""
-    if image.dump is None:
-        return "nothing"
-    found = content(image)
     until = "" if image.expires == NEVER else f" until {when(image.expires)}"
-    return _of(found) + until
+    return "nothing" if image.dump is None else _of(content(image)) + until
 
 
 def _of(found: Content) -> str:
@@ -95,11 +101,8 @@ def _of(found: Content) -> str:
     if found.type == "unknown":
         return f"a value of a type that takeback does not know ({len(found.value)} bytes)"
     size = len(found.value.entries) if isinstance(found.value, Stream) else len(found.value)
-    noun = {"list": "element", "set": "member", "zset": "member", "hash": "field", "stream": "entry"}[
-        found.type
-    ]
-    plural = "entries" if noun == "entry" else f"{noun}s"
-    return f"{found.type} of {size} {noun if size == 1 else plural}"
+    one, more = _NOUNS[found.type]
+    return f"{found.type} of {size} {one if size == 1 else more}"
 
 
 def when(milliseconds: int) -> str:
@@ -175,22 +178,21 @@ def choose(
     known: KnownKeys, current: Sequence[Image], now: int, on_conflict: OnConflict
 ) -> tuple[RedisChoice, ...]:
     """An image that has expired is the same as no key: expiry is not a change."""
-    left = known.left(tuple(current))
+    left = known.left(current)
     found: list[RedisChoice] = []
     for seen in current:
         target = known.before[seen.key].at(now)
         after = left[seen.key].at(now) if left is not None else None
-        choice = RedisChoice(seen.key, Outcome.CONFLICT, target, seen, after)
+        kind = ""
         if same(seen, target) or (left is not None and same(known.before[seen.key], left[seen.key])):
             # It is back, or was never changed: the effect only named it.
-            choice = choice._replace(outcome=Outcome.ALREADY)
+            outcome = Outcome.ALREADY
         elif after is not None and same(seen, after):
-            choice = choice._replace(outcome=Outcome.UNDONE)
+            outcome = Outcome.UNDONE
         else:
-            forced = on_conflict is OnConflict.FORCE
-            outcome = Outcome.UNDONE if forced else Outcome.CONFLICT
-            choice = choice._replace(outcome=outcome, kind=_kind(seen, after))
-        found.append(choice)
+            outcome = Outcome.UNDONE if on_conflict is OnConflict.FORCE else Outcome.CONFLICT
+            kind = _kind(seen, after)
+        found.append(RedisChoice(seen.key, outcome, target, seen, after, kind))
     return tuple(found)
 
 
@@ -216,8 +218,10 @@ def told(
     own = target_of(database, effect)
     found: list[TargetOutcome] = []
     if undone := of_outcome(choices, Outcome.UNDONE):
-        forced = [one for one in undone if one.kind]
-        found.append(TargetOutcome(own, Outcome.UNDONE, _forced(forced) if forced else ""))
+        forced = sum(bool(one.kind) for one in undone)
+        keys = f"{forced} {'key' if forced == 1 else 'keys'}"
+        detail = f"overwrites {keys} that someone changed since; redo brings that back" if forced else ""
+        found.append(TargetOutcome(own, Outcome.UNDONE, detail))
     elif not conflicts:
         found.append(TargetOutcome(own, Outcome.ALREADY, "every key is as it was before"))
     found += [
@@ -228,11 +232,6 @@ def told(
         detail = f"and {len(conflicts) - LISTED} more keys were changed since"
         found.append(TargetOutcome(resource_of(database), Outcome.CONFLICT, detail))
     return tuple(found)
-
-
-def _forced(forced: Sequence[RedisChoice]) -> str:
-    count = f"{len(forced)} {'key' if len(forced) == 1 else 'keys'}"
-    return f"overwrites {count} that someone changed since; redo brings that back"
 
 
 def key_resource(database: Database, choice: RedisChoice) -> str:

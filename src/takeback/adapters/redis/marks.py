@@ -2,11 +2,11 @@
 of the keys it touched. Everything is under `takeback:`."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.redis.connection import Command, RedisLink, good
-from takeback.adapters.redis.images import Image, seen
+from takeback.adapters.redis.images import Image, seen_each
 
 OWN = b"takeback:"
 ID = b"takeback:id"  # of the database
@@ -46,8 +46,8 @@ return found
 class RedisOp(NamedTuple):
     """The mark of an effect."""
 
-    no: int
-    before: str  # digest of the images of what it found
+    no: int = 0  # none for what was lost with the server, and taken back since
+    before: str = ""  # digest of the images of what it found
     after: str = ""  # of what it left, where that is not in the receipt
     print: str = ""
     undone_by: str = ""
@@ -86,19 +86,18 @@ def look(effect: str, keys: Iterable[bytes], wide: bool = False) -> Command:
 
 
 def left(keys: Iterable[bytes], reply: list[Any]) -> LeftKeys:
-    no, (seconds, microseconds), *rest = reply
-    images = tuple(
-        seen(key, dump, expires) for key, dump, expires in zip(keys, rest[::2], rest[1::2], strict=True)
-    )
-    return LeftKeys(no, int(seconds) * 1000 + int(microseconds) // 1000, images)
+    no, time, *rest = reply
+    return LeftKeys(no, milliseconds(time), tuple(seen_each(keys, rest)))
+
+
+def milliseconds(time: Sequence[bytes]) -> int:
+    """Of the reply of TIME."""
+    return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def print_of(images: Iterable[Image]) -> str:
     """As the server makes it."""
-    prints = (
-        f"{_sha1(image.dump) if image.dump is not None else ''} {image.expires if image.dump is not None else -2}"
-        for image in images
-    )
+    prints = (" -2" if dump is None else f"{_sha1(dump)} {expires}" for _, dump, expires in images)
     return _sha1(",".join(prints).encode())
 
 
@@ -114,16 +113,8 @@ def to_op(reply: list[bytes]) -> RedisOp | None:
     fields = {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
     if not fields:
         return None
-    return RedisOp(
-        int(fields.get("no", 0)),  # none for what was lost with the server, and taken back since
-        fields.get("before", ""),
-        fields.get("after", ""),
-        fields.get("print", ""),
-        fields.get("undone_by", ""),
-        fields.get("held", ""),
-        int(fields.get("count", 0)),
-        fields.get("rebased", ""),
-    )
+    told = {name: fields[name] for name in RedisOp._fields if name in fields}
+    return RedisOp(**told | {"no": int(fields.get("no", 0)), "many": int(fields.get("count", 0))})  # pyright: ignore
 
 
 def later(link: RedisLink, no: int, keys: Iterable[bytes]) -> dict[bytes, list[tuple[int, str]]]:

@@ -14,11 +14,11 @@ from takeback.adapters.redis.change import (
     change,
     drain,
     put_aside,
-    refuse_fenced,
+    send,
     transact,
 )
 from takeback.adapters.redis.commands import Judged, RedisRequest, judge, request, said_no
-from takeback.adapters.redis.connection import Command, RedisLink, good, trouble
+from takeback.adapters.redis.connection import Command, RedisLink, trouble
 from takeback.adapters.redis.images import IMAGES
 from takeback.adapters.redis.marks import OWN
 from takeback.adapters.redis.server import RedisLinks, identity
@@ -29,11 +29,6 @@ from takeback.model.effect import Effect
 from takeback.storage.protocols import Blobs
 
 # FLUSHDB and FLUSHALL: every key that is there is put aside in one step, and captured from there.
-
-
-def refuse_flush(link: RedisLink, name: str) -> None:
-    if name == "flushall":
-        _refuse_other_databases(link)
 
 
 def _refuse_other_databases(link: RedisLink) -> None:
@@ -67,25 +62,17 @@ LENGTH = 100
 _CONTAINERS = ("xgroup", "object", "memory", "xinfo")
 
 
-def summary_of(statement: str, parameters: Any = (), many: bool = False) -> str:
+def summary_of(statement: str, parameters: Any) -> str:
     try:
-        wanted = request(statement, _first(parameters) if many else parameters)
+        wanted = request(statement, parameters)
     except Misuse:
         return statement.split(maxsplit=1)[0][:LENGTH] if statement.split() else ""
-    return shown(wanted) + (f" ({len(parameters)} times)" if many else "")
-
-
-def shown(wanted: RedisRequest) -> str:
     visible = 2 + (wanted.name in _CONTAINERS)
     words = [word.decode("utf-8", "backslashreplace") for word in wanted.words]
     text = " ".join([words[0].upper(), *words[1:visible]])
     text = "".join(letter if letter.isprintable() else "·" for letter in text)
     text = text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
     return f"{text} …" if len(words) > visible else text
-
-
-def _first(parameters: Any) -> Any:
-    return parameters[0] if parameters else ()
 
 
 COLUMNS = ("reply",)
@@ -95,7 +82,7 @@ _REMOVES = ("del", "unlink", "getdel")
 class Queued(NamedTuple):
     wanted: RedisRequest
     judged: Judged
-    commands: tuple[Command, ...]
+    command: Command
     number: int  # of the `execute` it belongs to
 
 
@@ -145,12 +132,13 @@ class RedisSession:
         for one in parameters if many else (parameters,):
             wanted = request(statement, one)
             judged = judge(self.link, wanted)
-            commands: tuple[Command, ...] = (wanted.words,)
+            command: Command = wanted.words
             if judged.flushes:
                 assert self._effect is not None
-                refuse_flush(self.link, wanted.name)
-                commands = (put_aside(self._effect.id),)
-            self._queue.append(Queued(wanted, judged, commands, self._count))
+                if wanted.name == "flushall":
+                    _refuse_other_databases(self.link)
+                command = put_aside(self._effect.id)
+            self._queue.append(Queued(wanted, judged, command, self._count))
         self._count += 1
         return Rows()
 
@@ -159,27 +147,33 @@ class RedisSession:
         assert effect is not None
         self._effect, self._queue = None, []
         keys = tuple(dict.fromkeys(key for queued in queue for key in queued.judged.keys))
-        commands = tuple(command for queued in queue for command in queued.commands)
+        commands = tuple(queued.command for queued in queue)
         wide = any(queued.judged.flushes for queued in queue)
         _refuse_too_many(keys)
         try:
             if not keys and not wide:
                 self._answer(queue, transact(self.link, commands) or [])
                 return None
-            steps = Steps(commands, wide=wide)
             most = most_of(effect)
             gone = count(self.link, most) if wide else 0
 
             def decide(seen: SeenKeys) -> Steps | None:
                 refuse_too_many_keys(most, gone + _may_change(queue, seen))
-                return _steps(seen, steps)
+                if seen.op is not None:
+                    return None
+                if seen.fenced:
+                    raise Refused(
+                        "Another process has recorded that this did not happen.",
+                        hint="Nothing was changed. This process was away for too long; do it again as a new effect.",
+                    )
+                return Steps(commands, wide=wide)
 
             made = change(self.link, self._blobs, effect.id, keys, decide)
         except NotTaken as refusal:
             raise _not_taken(refusal, queue) from None
         if made is None:
             return {}  # under this id it was made before
-        if made.errors:
+        if any(isinstance(reply, Exception) for reply in made.replies):
             self._take_back(effect, queue, made)
         self._answer(queue, made.replies)
         receipt = made.receipt()
@@ -189,8 +183,7 @@ class RedisSession:
             op, tables = drain(self.link, self._blobs, effect.id, op)
             receipt |= {"tables": tables, IMAGES: [op.before, op.after]}
         if not receipt["tables"]:
-            for reply in self.link.ask(*marks.unmark(effect.id, made.left.no, keys)):
-                good(reply)
+            send(self.link, marks.unmark(effect.id, made.left.no, keys))
             return None
         self._written.add(effect.id)
         return receipt
@@ -204,19 +197,16 @@ class RedisSession:
                 "A command failed, and another client modified the keys of the others at the same time.",
                 hint="Their changes stay, as an effect that can be undone.",
             ) from conflict
-        commands = [queued for queued in queue for _ in queued.commands]
-        for queued, reply in zip(commands, made.replies, strict=True):
+        for queued, reply in zip(queue, made.replies, strict=True):
             if isinstance(reply, Exception):
                 raise said_no(queued.wanted, reply)
 
     def _answer(self, queue: Sequence[Queued], replies: Sequence[Any]) -> None:
         found: list[list[Any]] = [[] for _ in range(self._count)]
-        rest = iter(replies)
-        for queued in queue:
-            own = [next(rest) for _ in queued.commands]
-            if any(isinstance(one, Exception) for one in own):
-                raise said_no(queued.wanted, next(one for one in own if isinstance(one, Exception)))
-            found[queued.number].append(b"OK" if queued.judged.flushes else own[0])
+        for queued, reply in zip(queue, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise said_no(queued.wanted, reply)
+            found[queued.number].append(b"OK" if queued.judged.flushes else reply)
         self.answers = tuple(_rows(each) for each in found)
 
     def rollback(self) -> None:
@@ -248,20 +238,12 @@ def _may_change(queue: Sequence[Queued], seen: SeenKeys) -> int:
     return len(named)
 
 
-def _steps(seen: SeenKeys, steps: Steps) -> Steps | None:
-    if seen.op is not None:
-        return None
-    refuse_fenced(seen)
-    return steps
-
-
 def _rows(replies: Sequence[Any]) -> Rows:
     return Rows(tuple((reply,) for reply in replies), COLUMNS, len(replies))
 
 
 def _not_taken(refusal: NotTaken, queue: Sequence[Queued]) -> TakebackError:
-    commands = [queued for queued in queue for _ in queued.commands]
-    if 0 <= refusal.place < len(commands):
-        return said_no(commands[refusal.place].wanted, refusal.error)
+    if 0 <= refusal.place < len(queue):
+        return said_no(queue[refusal.place].wanted, refusal.error)
     found = trouble(refusal.error)
     return StatementFailed(str(found), hint=found.hint)

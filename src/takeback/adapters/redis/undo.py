@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import is_partial, policy_of
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import (
+    AT_ONCE,
     ATTEMPTS,
     MadeChange,
     NotTaken,
@@ -21,13 +22,15 @@ from takeback.adapters.redis.change import (
     images_of,
     let_go,
     look,
+    restore,
     transact,
 )
 from takeback.adapters.redis.connection import Command, RedisLink, good, trouble
 from takeback.adapters.redis.dependents import changed_by, rebase
-from takeback.adapters.redis.images import IMAGES, NEVER, Image, keep, kept, receipt_of, same
+from takeback.adapters.redis.images import IMAGES, Image, by_key, keep, kept, receipt_of, same
 from takeback.adapters.redis.keys import (
     LISTED,
+    Digests,
     KnownKeys,
     RedisChoice,
     choose,
@@ -46,13 +49,6 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 from takeback.storage.protocols import Blobs
-
-AT_ONCE = 500
-
-
-class Digests(NamedTuple):
-    before: str
-    after: str
 
 
 class FoundKeys(NamedTuple):
@@ -82,7 +78,7 @@ def find_keys(
     free, over, already, conflicts = 0, list[RedisChoice](), list[bytes](), list[RedisChoice]()
     source = pairs(blobs, digests)
     while part := list(islice(source, AT_ONCE)):
-        past = KnownKeys(None, {one.key: one for one, _ in part}, {one.key: one for _, one in part})
+        past = KnownKeys(None, *(by_key(side) for side in zip(*part, strict=True)))
         for choice in choose(past, tuple(images_of(link, tuple(past.before))), now, on_conflict):
             if choice.outcome is Outcome.ALREADY:
                 already.append(choice.key)
@@ -92,16 +88,12 @@ def find_keys(
                 free += 1
             else:
                 over.append(choice)
-                if len(over) > marks.MOST:
-                    raise _too_many()
+        if len(over) > marks.MOST:
+            raise Refused(
+                f"More than {marks.MOST} keys would have to be overwritten or removed in one step, which is refused.",
+                hint="Nothing was changed. To flush again what an undo brought back, send FLUSHDB.",
+            )
     return FoundKeys(free, tuple(over), frozenset(already), tuple(conflicts))
-
-
-def _too_many() -> Refused:
-    return Refused(
-        f"More than {marks.MOST} keys would have to be overwritten or removed in one step, which is refused.",
-        hint="Nothing was changed. To flush again what an undo brought back, send FLUSHDB.",
-    )
 
 
 def put_back(
@@ -133,26 +125,22 @@ def put_back(
 
 
 def _forward(link: RedisLink, effect: Effect, of: Effect, images: tuple[str, str], seen: FoundKeys) -> bool:
-    free = tuple(one.key for one in seen.over if one.target.dump is not None)
-    gone = tuple(one.key for one in seen.over if one.target.dump is None)
+    over = {one.key: one for one in seen.over}
+    free = tuple(key for key, one in over.items() if one.target.dump is not None)
+    gone = tuple(key for key, one in over.items() if one.target.dump is None)
     fields = {"before": images[0], "after": images[1], "undoes": of.id}
-    partial = is_partial(effect)
-    command = bring_forward(effect.id, free, gone, fields, "" if partial else of.id, _undone_by(link, of))
+    undone = "" if is_partial(effect) else of.id
+    command = bring_forward(effect.id, free, gone, fields, undone, of.undoes if _has_undone(link, of) else "")
     for _ in range(ATTEMPTS):
         there = look(link, effect.id, (*free, *gone), (marks.op_key(of.id),))
         if there.op is not None:
             let_go(link)
             return False
-        if any(
-            one.current != image
-            for one, image in zip(_ordered(seen.over, free, gone), there.images, strict=True)
-        ):
+        if any(over[image.key].current != image for image in there.images):
             let_go(link)
             raise _moved(of)
-        try:
+        with _ours():
             replies = transact(link, (command,))
-        except NotTaken as refusal:
-            raise trouble(refusal.error) from None
         if replies is not None:
             if good(replies[0]) > 0:
                 raise _moved(of)
@@ -160,16 +148,9 @@ def _forward(link: RedisLink, effect: Effect, of: Effect, images: tuple[str, str
     raise StoreBusy("Others keep changing the same keys.", hint="Try again later.")
 
 
-def _undone_by(link: RedisLink, of: Effect) -> str:
-    """If what is taken back is itself an undo, the effect that is in force again."""
-    if of.undoes and link.one("HGET", marks.op_key(of.undoes), "undone_by") == of.id.encode():
-        return of.undoes
-    return ""
-
-
-def _ordered(over: Sequence[RedisChoice], *keys: Iterable[bytes]) -> Iterator[RedisChoice]:
-    by_key = {one.key: one for one in over}
-    return (by_key[key] for key in chain(*keys))
+def _has_undone(link: RedisLink, undo: Effect) -> bool:
+    """Whether the mark of what it took back says so: that is in force again when the undo is taken back itself."""
+    return bool(undo.undoes) and link.one("HGET", marks.op_key(undo.undoes), "undone_by") == undo.id.encode()
 
 
 def _moved(of: Effect) -> Drifted:
@@ -188,16 +169,14 @@ class RedisUndo(NamedTuple):
         """What would happen. Changes nothing."""
         op = marked(self.link, self.blobs, of.id)
         if size(op, of) > marks.MOST:
-            seen = find_keys(self.link, self.blobs, Digests(*digests(op, of)), _now(self.link), on_conflict)
-            by = changed_by(
-                self.link, op.no if op else 0, [one.key for one in seen.conflicts[:LISTED]], of.id
-            )
-            return told(self.database, of.id, seen.choices(), by)
-        past = known(self.link, self.blobs, of)
-        current = tuple(images_of(self.link, tuple(past.before)))
-        choices = choose(past, current, _now(self.link), on_conflict)
-        conflicts = [one.key for one in of_outcome(choices, Outcome.CONFLICT)]
-        by = changed_by(self.link, past.op.no if past.op else 0, conflicts, of.id)
+            seen = find_keys(self.link, self.blobs, digests(op, of), _now(self.link), on_conflict)
+            choices, conflicts = seen.choices(), seen.conflicts[:LISTED]
+        else:
+            past = known(self.link, self.blobs, of)
+            current = tuple(images_of(self.link, tuple(past.before)))
+            op, choices = past.op, choose(past, current, _now(self.link), on_conflict)
+            conflicts = of_outcome(choices, Outcome.CONFLICT)
+        by = changed_by(self.link, op.no if op else 0, [one.key for one in conflicts], of.id)
         return told(self.database, of.id, choices, by)
 
     def take_back(self, effect: Effect, of: Effect) -> dict[str, Any] | None:
@@ -239,7 +218,7 @@ class RedisUndo(NamedTuple):
             return None
         _refuse_undone(of, op)
         now = _now(self.link)
-        found = Digests(*digests(op, of))
+        found = digests(op, of)
         seen = find_keys(self.link, self.blobs, found, now, on_conflict)
         self._refuse(of, seen.conflicts, on_conflict, partial)
         return put_back(self.link, self.blobs, effect, of, found, seen, now)
@@ -276,10 +255,9 @@ class RedisUndo(NamedTuple):
         """If what is taken back is itself an undo: what it had undone holds again."""
         also: list[Command] = []
         if of.undoes:
-            original = marks.op_key(of.undoes)
-            good(self.link.one("WATCH", original))
-            if self.link.one("HGET", original, "undone_by") == of.id.encode():
-                also.append(("HDEL", original, "undone_by"))
+            self.link.one("WATCH", marks.op_key(of.undoes))
+            if _has_undone(self.link, of):
+                also.append(("HDEL", marks.op_key(of.undoes), "undone_by"))
         for effect, old, new in json.loads(past.op.rebased) if past.op and past.op.rebased else ():
             self.link.one("WATCH", marks.op_key(effect))
             if self.link.one("HGET", marks.op_key(effect), "before") == new.encode():
@@ -336,18 +314,11 @@ def _refuse_undone(of: Effect, op: RedisOp | None) -> None:
 
 
 def _now(link: RedisLink) -> int:
-    seconds, microseconds = link.one("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
+    return marks.milliseconds(link.one("TIME"))
 
 
-def _puts_back(choices: Iterable[RedisChoice]) -> Iterable[Command]:
-    for choice in choices:
-        target = choice.target
-        if target.dump is None:
-            yield ("DEL", choice.key)
-        else:
-            expires = 0 if target.expires == NEVER else target.expires
-            yield ("RESTORE", choice.key, expires, target.dump, "REPLACE", "ABSTTL")
+def _puts_back(choices: Iterable[RedisChoice]) -> Iterator[Command]:
+    return (restore(choice.target) for choice in choices)
 
 
 def _verify(made: MadeChange, chosen: Sequence[RedisChoice]) -> None:

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from takeback.adapters.database import (
@@ -28,14 +29,7 @@ from takeback.adapters.database import (
 )
 from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.sqlite.process import Gone
-from takeback.adapters.sqlite.session import (
-    PAGE,
-    SqliteDesk,
-    SqliteSession,
-    changes,
-    path_of,
-    resolved,
-)
+from takeback.adapters.sqlite.session import Sessions, SqliteDesk, SqliteSession, changes, path_of, resolved
 from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, Holder, resource_of, target_of
@@ -50,12 +44,6 @@ from takeback.storage.protocols import Blobs
 
 
 MARK = "TAKEBACK_PROGRAM"
-
-
-def marked(effect: str) -> dict[str, str]:
-    """A program can be inside another one: then it belongs to both."""
-    around = os.environ.get("TAKEBACK_PROGRAM", "")
-    return {MARK: f"{around} {effect}".strip()}
 
 
 def at_work(effect: str) -> list[int]:
@@ -95,8 +83,8 @@ class SqliteAdapter(DatabaseAdapter):
         self._keyring = keyring
         self._desk: SqliteDesk | None = None
         self._lock = threading.RLock()  # one question at a time
-        self._held: dict[str, SqliteSession] = {}  # what waits for a person, by effect
-        self._committed: dict[str, SqliteSession] = {}  # by what they committed last
+        self._held: Sessions = {}  # what waits for a person, by effect
+        self._committed: Sessions = {}  # by what they committed last
         self._tell = _telling(self._held, waiting)
 
     # -- Databases
@@ -110,10 +98,7 @@ class SqliteAdapter(DatabaseAdapter):
         return tuple(self._ask(database_of(effect), "standing_on", effect.id))
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
-        after = 0
-        while found := self._ask(database_of(effect), "rows", effect.id, after, PAGE):
-            yield from changes(found)
-            after = found[-1][0]
+        return changes(partial(self._ask, database_of(effect)), effect.id)
 
     def cover(self, database: Database) -> Cover:
         found = self._ask(self._there(database), "cover")
@@ -126,9 +111,7 @@ class SqliteAdapter(DatabaseAdapter):
                 "The first effect makes four tables in the file: takeback_op, takeback_table, "
                 "takeback_image and takeback_recent."
             )
-        return Cover(
-            "", tuple(found["protected"]), tuple(tuple(one) for one in found["unprotected"]), tuple(says)
-        )
+        return Cover("", tuple(found["protected"]), tuple(found["unprotected"]), tuple(says))
 
     def protect(self, database: Database, tables: Sequence[str]) -> Cover:
         self._ask(self._there(database), "protect")
@@ -194,13 +177,9 @@ class SqliteAdapter(DatabaseAdapter):
         return Assessment((resource_of(database),), offers, outcomes=tuple(outcomes))
 
     def apply(self, effect: Effect) -> Receipt:
-        database = database_of(effect)
         if effect.of is not None:
             given = (effect.of.id, effect.id, _policy(effect.change), is_partial(effect))
-            try:
-                return Receipt(self._made(database, "undo", *given))
-            except Conflict as error:
-                raise _placed(error, database) from None
+            return Receipt(self._made(effect, "undo", *given))
         if effect.phase.reviewed is not None:
             return self._keep(effect)
         raise Misuse("These statements came through a connection that has ended.", hint="Make them again.")
@@ -234,12 +213,8 @@ class SqliteAdapter(DatabaseAdapter):
         return sighted(effect, receipt if there else None)
 
     def undo(self, effect: Effect) -> None:
-        if self._drop(effect):
-            return
-        try:
-            self._made(database_of(effect), "take_back", effect.id)
-        except Conflict as error:
-            raise _placed(error, database_of(effect)) from None
+        if not self._drop(effect):
+            self._made(effect, "take_back", effect.id)
 
     def tidy(self, effect: Effect) -> None:
         """The file is not held open longer than needed: others may look who has it open."""
@@ -268,14 +243,18 @@ class SqliteAdapter(DatabaseAdapter):
         database = database_of(effect)
         self._ask(database, "snapshot", _copy(database, effect))
         self._close_file()
-        return marked(effect.id)
+        around = os.environ.get(MARK, "")  # a program can be inside another one: then it belongs to both
+        return {MARK: f"{around} {effect.id}".strip()}
 
     def recall(self, effect: Effect, files: Mapping[str, Iterable[bytes]]) -> None:
         """Instead of `enter`, afterwards: the files of the database as they were, by the ends of their names."""
         database = database_of(effect)
         copy = _copy(database, effect)
         for end, pieces in files.items():
-            with open(f"{copy}{_THEN}{end}", "xb", opener=_privately) as file:
+            name = f"{copy}{_THEN}{end}"
+            with open(
+                name, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)
+            ) as file:
                 file.writelines(pieces)
         self._ask(database, "recall", f"{copy}{_THEN}", copy)
 
@@ -294,8 +273,16 @@ class SqliteAdapter(DatabaseAdapter):
 
     # -- the process
 
-    def _made(self, database: Database, what: str, *given: Any) -> Any:
-        return self._exchange(database, InDoubt, what, *given)
+    def _made(self, effect: Effect, what: str, *given: Any) -> Any:
+        database = database_of(effect)
+        try:
+            return self._exchange(database, InDoubt, what, *given)
+        except Conflict as error:
+            named = (one.partition("\0") for one in error.resources)
+            resources = tuple(
+                resource_of(database, table, *([key] if key else [])) for table, _, key in named
+            )
+            raise Conflict(str(error), hint=error.hint, resources=resources) from None
 
     def _ask(self, database: Database, what: str, *given: Any) -> Any:
         return self._exchange(database, ResourceUnreachable, what, *given)
@@ -326,7 +313,7 @@ class SqliteAdapter(DatabaseAdapter):
         return place
 
 
-def _telling(held: dict[str, SqliteSession], waiting: Waiting) -> Callable[[int, str], None]:
+def _telling(held: Sessions, waiting: Waiting) -> Callable[[int, str], None]:
     """Report what a statement waits for; our own held changes are named by their effect. The function does not refer to
     the adapter: a circle would keep the child process alive longer than both."""
 
@@ -343,21 +330,11 @@ def _copy(database: Database, effect: Effect) -> str:
     return os.path.join(directory, f".takeback-{effect.id}-{name}")
 
 
-def _privately(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
 def _policy(change: Change) -> str:
     policy = policy_of(change)
     if policy.merges:  # rows are compared one by one, and never merged
         policy = OnConflict.SKIP if policy.skips else OnConflict.REFUSE
     return policy.value
-
-
-def _placed(error: Conflict, database: Database) -> Conflict:
-    named = (one.partition("\0") for one in error.resources)
-    resources = tuple(resource_of(database, table, *([key] if key else [])) for table, _, key in named)
-    return Conflict(str(error), hint=error.hint, resources=resources)
 
 
 def _missing(path: str) -> Misuse:

@@ -4,7 +4,6 @@ and two SQLite libraries in one process do not see each other's locks."""
 import os
 import select
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from takeback import errors
@@ -16,8 +15,6 @@ _START = (
 )
 _KILL = 9  # also while Python shuts down, when nothing can be imported any more
 _PATIENCE = 2000  # ms, for one that was told to end
-
-Tell = Callable[[int, str], None]  # the number and the words of a process
 
 
 class Gone(Exception):
@@ -36,7 +33,7 @@ class SqliteChild:
         """Not in a process that was forked from the one that started it."""
         return bool(self.pid) and self._owner == os.getpid()
 
-    def ask(self, what: str, *given: Any, tell: Tell) -> Any:
+    def ask(self, what: str, *given: Any, tell: wire.Tell) -> Any:
         """`tell` reports who has the lock it waits for."""
         try:
             wire.send(self._to, (what, given))
@@ -51,22 +48,17 @@ class SqliteChild:
             raise
         if kind == "answer":
             return answer
-        raise _error(*answer)
-
-    def end(self) -> None:
-        if not self.usable:
-            return
-        os.close(self._to)
-        self._wait(_PATIENCE)
+        name, message, further = answer
+        raise getattr(errors, name)(message, **further)
 
     def kill(self) -> None:
         """SQLite rolls back what was not committed, as after any crash."""
+        self.end(patience=0)
+
+    def end(self, patience: int = _PATIENCE) -> None:
         if not self.usable:
             return
         os.close(self._to)
-        self._wait(0)
-
-    def _wait(self, patience: int) -> None:
         pid, self.pid = self.pid, 0
         os.set_blocking(self._from, False)
         poll = select.poll()
@@ -80,18 +72,11 @@ class SqliteChild:
         self.kill()
 
 
-def _error(name: str, message: str, hint: str, resources: tuple[str, ...]) -> errors.TakebackError:
-    kind = getattr(errors, name)
-    if kind is errors.Conflict:
-        return errors.Conflict(message, hint=hint, resources=resources)
-    return kind(message, hint=hint)
-
-
 def _spawn() -> tuple[int, int, int]:
-    program = next(
-        (one for one in (sys.executable, "/usr/bin/python3") if one and os.access(one, os.X_OK)), ""
-    )
-    if not program:
+    for program in (sys.executable, "/usr/bin/python3"):
+        if program and os.access(program, os.X_OK):
+            break
+    else:
         raise errors.ResourceUnreachable(
             f"{sys.executable} cannot be started by this user; nothing was done."
         )
@@ -104,11 +89,8 @@ def _spawn() -> tuple[int, int, int]:
     back, theirs_out = _pipe()
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        actions = [
-            (os.POSIX_SPAWN_DUP2, theirs_in, 3),
-            (os.POSIX_SPAWN_DUP2, theirs_out, 4),
-            *((os.POSIX_SPAWN_DUP2, nothing, number) for number in range(3)),
-        ]
+        theirs = (nothing, nothing, nothing, theirs_in, theirs_out)
+        actions = [(os.POSIX_SPAWN_DUP2, one, number) for number, one in enumerate(theirs)]
         # A group of its own: what a terminal sends is for us.
         pid = os.posix_spawn(program, argv, environment, file_actions=actions, setpgroup=0)
     except BaseException:

@@ -3,7 +3,8 @@
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from takeback.adapters.database import (
@@ -16,7 +17,8 @@ from takeback.adapters.database import (
     most_of,
     summary,
 )
-from takeback.adapters.sqlite.process import Gone, SqliteChild, Tell
+from takeback.adapters.sqlite.process import Gone, SqliteChild
+from takeback.adapters.sqlite.wire import Tell, silently
 from takeback.errors import InDoubt, Misuse, ResourceUnreachable
 from takeback.model.database import Database
 from takeback.model.effect import Effect
@@ -54,18 +56,14 @@ def path_of(database: Database) -> str:
 
 
 _WRITES = frozenset(("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"))
-PAGE = 1000  # rows
+_PAGE = 1000  # rows
 _LOST = "The process that works on the database ended."
-
-
-def _silently(process: int, words: str) -> None:
-    """Report to no one."""
 
 
 class SqliteDesk:
     """Asks one child about one file; starts it when it is needed, and again when it is gone."""
 
-    def __init__(self, path: str, patience: int = SECONDS, tell: Tell = _silently) -> None:
+    def __init__(self, path: str, patience: int = SECONDS, tell: Tell = silently) -> None:
         """`patience`: seconds to wait for a transaction of others; 0: no limit. `tell` reports whom it waits for."""
         self.path: str = path
         self._patience = patience
@@ -108,10 +106,8 @@ class SqliteDesk:
     def close_file(self) -> None:
         """The process stays: the next question is answered sooner."""
         if self.is_alive:
-            try:
+            with suppress(Gone):  # it died, and with it every file it had open
                 self.ask("close")
-            except Gone:
-                pass  # it died, and with it every file it had open
         self._is_open = False
 
     def end(self) -> None:
@@ -120,20 +116,19 @@ class SqliteDesk:
         self._child, self._is_open = None, False
 
 
+Sessions = dict[str, "SqliteSession"]
+
+
 class SqliteSession:
     answers: tuple[Rows, ...] = ()
 
     def __init__(
-        self,
-        database: Database,
-        held: "dict[str, SqliteSession] | None" = None,
-        committed: "dict[str, SqliteSession] | None" = None,
-        patience: int = SECONDS,
-        tell: Tell = _silently,
+        self, database: Database, held: Sessions, committed: Sessions, patience: int, tell: Tell
     ) -> None:
+        """Of every session of the adapter: `held` by effect, `committed` the last of each."""
         self.database = database
-        self._all_held = {} if held is None else held  # by effect, of every session of the adapter
-        self._all_committed = {} if committed is None else committed  # the last of each
+        self._all_held = held
+        self._all_committed = committed
         self._id = ""  # of the effect
         self._begins: tuple[str, int] | None = None  # with its first statement
         self._thread = 0  # in which it was committed
@@ -169,12 +164,7 @@ class SqliteSession:
         if self._begins is not None:
             self._begins = None
             return None
-        try:
-            receipt = self._desk.ask("commit")
-        except Gone:
-            raise InDoubt(
-                f"{_LOST} Whether it had committed is not known.", hint="The file is asked."
-            ) from None
+        receipt = self._committed("commit")
         self._thread = threading.get_ident()
         self._all_committed[self._id] = self
         return receipt
@@ -202,13 +192,7 @@ class SqliteSession:
             self._begins = None
             return Reviewed(None, (), OPEN)
         receipt = self._asked("review")
-        return Reviewed(receipt, self._rows_so_far() if receipt is not None else (), OPEN)
-
-    def _rows_so_far(self) -> Iterator[RowChange]:
-        after = 0
-        while found := self._asked("rows", self._id, after, PAGE):
-            yield from changes(found)
-            after = found[-1][0]
+        return Reviewed(receipt, changes(self._asked, self._id) if receipt is not None else (), OPEN)
 
     def hold(self, effect: Effect, seconds: float) -> None:
         """Only this process can: when it ends, or after so many seconds, it is rolled back."""
@@ -224,16 +208,19 @@ class SqliteSession:
         return self._desk.is_alive and bool(self._asked("holds", id))
 
     def keep(self, id: str) -> bool:
-        try:
-            return self._desk.is_alive and bool(self._desk.ask("keep", id))
-        except Gone:
-            raise InDoubt(
-                f"{_LOST} Whether it had committed is not known.", hint="The file is asked."
-            ) from None
+        return self._desk.is_alive and bool(self._committed("keep", id))
 
     def drop(self, id: str) -> None:
         if self._desk.is_alive:
             self._asked("drop", id)
+
+    def _committed(self, what: str, *given: Any) -> Any:
+        try:
+            return self._desk.ask(what, *given)
+        except Gone:
+            raise InDoubt(
+                f"{_LOST} Whether it had committed is not known.", hint="The file is asked."
+            ) from None
 
     def _asked(self, what: str, *given: Any) -> Any:
         try:
@@ -242,9 +229,12 @@ class SqliteSession:
             raise ResourceUnreachable(f"{_LOST} Nothing was changed.", hint="Try again.") from None
 
 
-def changes(found: list[Any]) -> Iterator[RowChange]:
+def changes(ask: Callable[..., Any], effect: str) -> Iterator[RowChange]:
     """Rows of an effect, as the process sends them."""
-    return (RowChange(table, key, before, became) for _, table, key, before, became in found)
+    after = 0
+    while found := ask("rows", effect, after, _PAGE):
+        yield from (RowChange(*row[1:]) for row in found)
+        after = found[-1][0]
 
 
 def _rows(found: Any) -> Rows:

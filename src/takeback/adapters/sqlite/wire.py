@@ -4,11 +4,21 @@ bytes; what it writes is read at once by the same Python and never kept."""
 import marshal
 import os
 import struct
+from collections.abc import Callable
 from typing import Any
 
 _LENGTH = struct.Struct("=Q")
 _PIECE = 1 << 20
 _FORMAT = 2  # without references to objects that came before: the same value is always the same bytes
+
+
+Tell = Callable[
+    [int, str], None
+]  # who has the lock that is waited for: number and words of a process; 0: not known
+
+
+def silently(process: int, words: str) -> None:
+    """Report to no one."""
 
 
 def send(descriptor: int, message: Any) -> None:

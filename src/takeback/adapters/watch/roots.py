@@ -235,7 +235,7 @@ def _points_below(root: Root) -> list[bytes]:
     return [point for point in mounts_below(root.resource) if point != root.path]
 
 
-def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
+def refuse_dangerous(roots: Sequence[Root], store: bytes, any_root: bool) -> None:
     """Quick, and without looking into them."""
     names = names_of(store)
     for root in roots:
@@ -244,7 +244,7 @@ def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
                 f"{display(root.resource)} lies in takeback's own store.",
                 hint="Name a directory of your own.",
             )
-        if not force and (why := _dangerous(root.path, names)):
+        if not any_root and (why := _dangerous(root.path, names)):
             raise Refused(
                 f"{display(root.resource)} is not watched: {why}.",
                 hint="Nothing was done. Name the project's own directory; --any-root watches it anyway.",
@@ -337,11 +337,11 @@ _NAMED = 3
 At = tuple[str, Hole]  # the root's resource, and a hole in it
 
 
-def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -> list[At]:
+def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], any_root: bool) -> list[At]:
     """Those that count; a filesystem that is watched as a root of its own is no hole."""
     kept = [(root, hole) for root, hole in holes if resource_in(root, hole.path) not in roots]
     lost = [one for one in kept if _could_be_lost(*one)]
-    if lost and not force:
+    if lost and not any_root:
         named = "; ".join(
             f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in lost[:_NAMED]
         )

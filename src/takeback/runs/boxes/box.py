@@ -407,8 +407,8 @@ class Box:
                 return outcome
 
     def export(self, target: "str | os.PathLike[str]") -> str:
-        """Export the whole root filesystem as a tar file, or with `docker:NAME` as an image. Returns the name of the
-        export."""
+        """Export the whole root filesystem as a tar file, or with `docker:NAME` as an image. Returns what was
+        written: the path, or the name of the image."""
         from takeback.runs.boxes.commit import readable
         from takeback.runs.boxes.export import export
 

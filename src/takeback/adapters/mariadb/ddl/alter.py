@@ -2,25 +2,18 @@
 undone. Values that it would lose are saved first; undo is another ALTER TABLE, which brings them back."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import frozen
 from takeback.adapters.mariadb.ddl import kept_values
 from takeback.adapters.mariadb.ddl.kept_values import KeptValues
+from takeback.adapters.mariadb.ddl.layout import TableLayout, clauses, layout
 from takeback.adapters.mariadb.ddl.rename import added, names_by_columns, orphans
 from takeback.adapters.mariadb.logs import LOG_MODE
-from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, shape_from
-from takeback.adapters.mariadb.shapes import (
-    OURS,
-    MariaForeignKey,
-    MariaShape,
-    TableLayout,
-    clauses,
-    exists,
-    layout,
-    links_from,
-    one_shape,
-)
+from takeback.adapters.mariadb.registry import LogRegistry, shape_from
+from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import AskedDefinition, bare, renamed_columns
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
@@ -81,7 +74,7 @@ class Reshape(NamedTuple):
             found += [(name, why) for why in kept_values.conflicts(wire, name, self.taken, force)]
             found += [(name, why) for why in _doubled(wire, self)]
             events = kept_values.fires(self.taken)
-            own = [one for one in app_triggers(registry, name) if one.event.split()[1] in events]
+            own = [one for one in registry.app_triggers(name) if one.event.split()[1] in events]
             if own and not force:
                 names = ", ".join(one.name for one in own)
                 found.append((name, f"has triggers of its own ({names}), which would fire; force lets them"))
@@ -89,11 +82,8 @@ class Reshape(NamedTuple):
 
     def carry_out(self, wire: Wire, registry: LogRegistry, force: bool) -> None:
         """Called while no one else can use the table."""
-        name = quoted(self.table)
         kept_values.prepare(wire, self.kept)
-        wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
-        wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(self)]))
-        try:
+        with _locked(wire, self):
             if not _is_same(state_of(wire, self.table), self.before):
                 raise Conflict(
                     f"{self.table} was altered at the same time.", hint="Nothing was changed. Try again."
@@ -105,16 +95,11 @@ class Reshape(NamedTuple):
             kept_values.save(wire, self.table, self.kept)
             if self.taken:
                 kept_values.choose(wire, self.table, self.taken, force)
-            for trigger in registry.triggers:
-                if trigger.table == self.table and trigger.name.startswith(OURS):
-                    wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+            registry.drop_triggers(wire, self.table)
             if self.taken and kept_values.is_whole(self.kept):
-                wire.run(f"DELETE FROM {name}")
+                wire.run(f"DELETE FROM {quoted(self.table)}")
             _alter(wire, self)
             _after(wire, self)
-        finally:
-            wire.run("UNLOCK TABLES")
-            wire.run("SET SESSION sql_mode = @takeback_mode")
 
     def is_made(self, wire: Wire) -> bool:
         return exists(wire, self.table) and not _is_same(state_of(wire, self.table), self.before)
@@ -128,13 +113,8 @@ class Reshape(NamedTuple):
 
     def resume(self, wire: Wire) -> None:
         """It was made, and what comes after it perhaps was not."""
-        name = quoted(self.table)
-        wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
-        wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(self)]))
-        try:
+        with _locked(wire, self):
             _after(wire, self)
-        finally:
-            wire.run("UNLOCK TABLES")
 
     def finish(self, wire: Wire) -> "Reshape":
         """As it is to be remembered: with the names that foreign keys were given."""
@@ -290,13 +270,19 @@ def _missing(one: TableState, other: TableState) -> list[MariaForeignKey]:
     return [link for link in one.links if link._replace(name="", child="") not in there]
 
 
-def _locks(plan: Reshape) -> list[str]:
-    names = [one for one in (plan.kept.saved_name, plan.kept.left_name) if one]
-    found = [f"{quoted(one)} WRITE" for one in names]
+@contextmanager
+def _locked(wire: Wire, plan: Reshape) -> Iterator[None]:
+    """No one else uses the table, and no value is changed on its way."""
+    used = [(plan.table, ""), (plan.table, "r"), (plan.kept.saved_name, ""), (plan.kept.left_name, "")]
     if plan.taken:
-        pairs = ((plan.taken.saved_name, "s"), (plan.taken.left_name, "l"))
-        found += [f"{quoted(one)} {alias} WRITE" for one, alias in pairs if one]
-    return found
+        used += [(plan.taken.saved_name, "s"), (plan.taken.left_name, "l")]
+    wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
+    wire.run("LOCK TABLES " + ", ".join(f"{quoted(name)} {alias} WRITE" for name, alias in used if name))
+    try:
+        yield
+    finally:
+        wire.run("UNLOCK TABLES")
+        wire.run("SET SESSION sql_mode = @takeback_mode")
 
 
 def _alter(wire: Wire, plan: Reshape) -> None:

@@ -6,18 +6,8 @@ row has no key that stays the same, all of it is kept, and it comes back only if
 
 from typing import NamedTuple
 
-from takeback.adapters.mariadb.logs import (
-    WHOLE,
-    image,
-    live_image,
-    logged_image,
-    logged_name,
-    logged_names,
-    logged_of,
-    typed,
-)
-from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
-from takeback.adapters.mariadb.wire import Wire, driver, equal, listed, of, quoted
+from takeback.adapters.mariadb.shapes import WHOLE, MariaColumn, MariaShape, image
+from takeback.adapters.mariadb.wire import LOCKED, Wire, code_of, driver, equal, listed, of, quoted
 from takeback.errors import UndoFailed
 
 
@@ -40,13 +30,12 @@ class KeptValues(NamedTuple):
 
 def _same(kept: KeptValues) -> dict[str, str]:
     """Columns that are the same, but perhaps for their names."""
-    names = dict(kept.renamed)
-    there = {column.name: column for column in kept.becomes.stored}
+    names = {name: name for name in kept.was.names} | dict(kept.renamed)
+    there = set(kept.becomes.stored)
     return {
-        column.name: names.get(column.name, column.name)
+        column.name: names[column.name]
         for column in kept.was.stored
-        if there.get(names.get(column.name, column.name))
-        == column._replace(name=names.get(column.name, column.name))
+        if column._replace(name=names[column.name]) in there
     }
 
 
@@ -66,9 +55,7 @@ def _key(kept: KeptValues) -> list[tuple[str, str]]:
         return []
     was = {column.name: column.kind for column in kept.was.stored}
     becomes = {column.name: column.kind for column in kept.becomes.stored}
-    if all(old in same or {was[old], becomes[new]} <= WHOLE for old, new in pairs):
-        return pairs
-    return []
+    return pairs if all(old in same or {was[old], becomes[new]} <= WHOLE for old, new in pairs) else []
 
 
 def _lost(kept: KeptValues) -> list[MariaColumn]:
@@ -114,13 +101,10 @@ def _columns_after(kept: KeptValues) -> list[MariaColumn]:
 
 
 def _table(name: str, shape: MariaShape, columns: list[MariaColumn]) -> str:
-    inner = ", ".join(f"{logged_name(shape, column.name)} {typed(column)}" for column in columns)
+    inner = ", ".join(f"{shape.logged_name(column.name)} {column.logged_type}" for column in columns)
     there = {column.name for column in columns}
-    key = (
-        f", KEY ({', '.join(logged_name(shape, one) for one in shape.key)})"
-        if shape.key and there.issuperset(shape.key)
-        else ""
-    )
+    whole = shape.key and there.issuperset(shape.key)
+    key = f", KEY ({', '.join(map(shape.logged_name, shape.key))})" if whole else ""
     return (
         f"CREATE TABLE {quoted(name)} (tb_keep TINYINT NOT NULL DEFAULT 1, {inner}{key})"
         " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC"
@@ -141,7 +125,7 @@ def remember(wire: Wire, table: str, kept: KeptValues) -> None:
 
 
 def _copy(wire: Wire, table: str, into: str, shape: MariaShape, columns: list[MariaColumn]) -> None:
-    names = ", ".join(logged_name(shape, column.name) for column in columns)
+    names = ", ".join(shape.logged_name(column.name) for column in columns)
     values = ", ".join(f"r.{quoted(column.name)}" for column in columns)
     wire.run(f"INSERT INTO {quoted(into)} ({names}) SELECT {values} FROM {quoted(table)} r")
 
@@ -161,8 +145,8 @@ def conflicts(wire: Wire, table: str, taken: KeptValues, force: bool) -> list[st
 def _differing(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     shape = taken.becomes._replace(key=())
     rows = wire.rows(
-        f"SELECT i FROM (SELECT {live_image(shape, 'r')} AS i, 1 AS n FROM {quoted(table)} r UNION ALL"
-        f" SELECT {logged_image(shape, 'l')}, -1 FROM {quoted(taken.left)} l) u GROUP BY i HAVING SUM(n) <> 0 LIMIT 1"
+        f"SELECT i FROM (SELECT {shape.live_image('r')} AS i, 1 AS n FROM {quoted(table)} r UNION ALL"
+        f" SELECT {shape.logged_image('l')}, -1 FROM {quoted(taken.left)} l) u GROUP BY i HAVING SUM(n) <> 0 LIMIT 1"
     )
     return ["has modified rows, and no key to identify them by"] if rows else []
 
@@ -175,13 +159,12 @@ def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
         if column.name in there:
             continue
         value, logged = _live([column]), _kept([column], taken.becomes, "l")
-        rows = wire.rows(
-            f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
-            f" {quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
-            f" OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)}) LIMIT 1"
+        left = (
+            f"{quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
         )
-        if rows:
-            found.append(f"has values in column {column.name} that were written since ({_first(rows[0])})")
+        new = f"OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)})"
+        if rows := _rows(wire, table, taken, f"{left} {new}"):
+            found.append(f"has values in column {column.name} that were written since ({rows})")
     return found
 
 
@@ -190,28 +173,27 @@ def _live(columns: list[MariaColumn]) -> str:
 
 
 def _kept(columns: list[MariaColumn], shape: MariaShape, alias: str) -> str:
-    return image(columns, logged_of(shape, alias, (column.name for column in columns)))
+    return image(columns, shape.logged(alias, (column.name for column in columns)))
 
 
-def _first(row: tuple[object, ...]) -> str:
-    key, many = row[0], int(str(row[1]))
-    shown = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
-    return shown if many == 1 else f"{shown}, and {many - 1} more rows"
-
-
-def _shown_key(wire: Wire, taken: KeptValues, alias: str) -> str:
-    parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, {alias}.{quoted(new)}" for _, new in _key(taken))
-    return f"CONCAT({parts})"
+def _rows(wire: Wire, table: str, taken: KeptValues, joined: str) -> str:
+    """The key of one that is found so, and how many more there are; "" if there is none."""
+    parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, r.{quoted(new)}" for _, new in _key(taken))
+    shown = f"SELECT CONCAT({parts}), COUNT(*) OVER () FROM {quoted(table)} r"
+    for key, many in wire.rows(f"{shown} LEFT JOIN {joined} LIMIT 1"):
+        one = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+        return one if many == 1 else f"{one}, and {many - 1} more rows"
+    return ""
 
 
 def _on_left(taken: KeptValues) -> str:
     news = [new for _, new in _key(taken)]
-    return equal(of("r", news), logged_of(taken.becomes, "l", news))
+    return equal(of("r", news), taken.becomes.logged("l", news))
 
 
 def _on_saved(taken: KeptValues) -> str:
     pairs = _key(taken)
-    return equal(of("r", (new for _, new in pairs)), logged_of(taken.was, "s", (old for old, _ in pairs)))
+    return equal(of("r", (new for _, new in pairs)), taken.was.logged("s", (old for old, _ in pairs)))
 
 
 def _is_default(wire: Wire, table: str, column: MariaColumn) -> str:
@@ -237,7 +219,8 @@ def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     if not pairs:
         return []
     inner = ", ".join(
-        f"a{at} {typed(old)}, b{at} {typed(new)}, o{at} {typed(new)}" for at, (old, new) in enumerate(pairs)
+        f"a{at} {old.logged_type}, b{at} {new.logged_type}, o{at} {new.logged_type}"
+        for at, (old, new) in enumerate(pairs)
     )
     names = ", ".join(f"a{at}, o{at}" for at in range(len(pairs)))
     values = ", ".join(f"r.{quoted(new.name)}, r.{quoted(new.name)}" for _, new in pairs)
@@ -250,10 +233,8 @@ def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
             f" {_on_left(taken)} WHERE l.tb_keep IS NULL OR NOT ({_untouched(taken)})"
         )
         wire.run("UPDATE _tb_fit SET " + ", ".join(f"b{at} = a{at}" for at in range(len(pairs))))
-    except driver().DataError:
-        return [told]
-    except driver().OperationalError as error:
-        if error.args[0] in (1205, 1213):
+    except (driver().DataError, driver().OperationalError) as error:
+        if code_of(error) in LOCKED:
             raise
         return [told]
     columns = [new for _, new in pairs]
@@ -279,11 +260,9 @@ def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
     bare = [column.name for column in _lost(taken) if not column.nullable and column.name not in both]
     if not bare:
         return []
-    rows = wire.rows(
-        f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r"
-        f" LEFT JOIN {quoted(taken.saved)} s ON {_on_saved(taken)} WHERE s.tb_keep IS NULL LIMIT 1"
-    )
-    return [f"has rows that came since and have no value for {bare[0]} ({_first(rows[0])})"] if rows else []
+    saved = f"{quoted(taken.saved)} s ON {_on_saved(taken)} WHERE s.tb_keep IS NULL"
+    rows = _rows(wire, table, taken, saved)
+    return [f"has rows that came since and have no value for {bare[0]} ({rows})"] if rows else []
 
 
 def choose(wire: Wire, table: str, taken: KeptValues, force: bool) -> None:
@@ -304,10 +283,8 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
         put_rows_back(wire, table, taken)
         return
     shape, both = taken.was, {old.name for old, _ in _both(taken)}
-    on = " AND ".join(f"r.{quoted(old)} = s.{logged_name(shape, old)}" for old, _ in _key(taken))
-    values = [
-        (column, f"s.{logged_name(shape, column.name)}", column.name in both) for column in _lost(taken)
-    ]
+    on = " AND ".join(f"r.{quoted(old)} = s.{shape.logged_name(old)}" for old, _ in _key(taken))
+    values = [(column, f"s.{shape.logged_name(column.name)}", column.name in both) for column in _lost(taken)]
     sets = [
         f"r.{quoted(column.name)} = "
         + (f"IF(s.tb_keep, {value}, r.{quoted(column.name)})" if some else value)
@@ -337,7 +314,7 @@ def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
 def put_rows_back(wire: Wire, table: str, taken: KeptValues) -> None:
     """All of them, into an empty table. Twice is once."""
     names = listed(taken.was.names)
-    values = ", ".join(f"s.{name}" for name in logged_names(taken.was))
+    values = ", ".join(taken.was.logged("s"))
     if not wire.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
         wire.run(f"INSERT INTO {quoted(table)} ({names}) SELECT {values} FROM {quoted(taken.saved)} s")
 

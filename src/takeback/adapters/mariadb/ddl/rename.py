@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import frozen
-from takeback.adapters.mariadb.logs import image
+from takeback.adapters.mariadb.ddl.layout import layout
 from takeback.adapters.mariadb.registry import LogRegistry
-from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, definition, exists, links_from, one_shape
+from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, exists, links_from, one_shape
 from takeback.adapters.mariadb.statements import CREATE, DROP, RENAME, AskedDefinition
 from takeback.adapters.mariadb.wire import Wire, code_of, driver, equal, listed, of, quoted
 from takeback.errors import Conflict, NoRemedy, StatementFailed
@@ -15,14 +15,7 @@ from takeback.errors import Conflict, NoRemedy, StatementFailed
 
 def names_by_columns(wire: Wire, trash: str) -> dict[tuple[str, ...], str]:
     """Names of foreign keys by their columns: InnoDB gives some another name together with the table."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, column in wire.rows(
-        "SELECT CONSTRAINT_NAME, COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = DATABASE()"
-        f" AND TABLE_NAME = {wire.text(trash)} AND REFERENCED_TABLE_NAME IS NOT NULL"
-        " ORDER BY CONSTRAINT_NAME, ORDINAL_POSITION"
-    ):
-        found[name] = (*found.get(name, ()), column)
-    return {columns: name for name, columns in found.items()}
+    return {link.columns: link.name for link in links_from(wire, trash)}
 
 
 def untie(wire: Wire, name: str, links: Sequence[MariaForeignKey]) -> None:
@@ -84,8 +77,7 @@ def orphans(wire: Wire, name: str, link: MariaForeignKey) -> int:
     )
 
 
-# Tables that are given other names, all of them in one step that either happens or does not. In this way a
-# table is
+# Tables that are given other names, all of them in one step that either happens or does not. In this way a table is
 # dropped (nothing of it is lost), created (under a name of ours first) and renamed; undo gives the names back.
 
 
@@ -167,7 +159,11 @@ class Moves(NamedTuple):
                 untie(wire, table.trash, table.links)
         if self.act != CREATE:
             return self
-        return self._replace(tables=tuple(_as_created(wire, table) for table in self.tables))
+        made: list[MovedTable] = []
+        for table in self.tables:
+            links = tuple(one for one in links_from(wire, table.name) if one.parent != table.name)
+            made.append(table._replace(links=links, left=_left(wire, table.name)))
+        return self._replace(tables=tuple(made))
 
     def says(self) -> list[str]:
         verb = {DROP: "was dropped", RESTORE: "is back", CREATE: "was created"}
@@ -193,11 +189,12 @@ def plan_drop(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Mo
             f"There is no table {missing[0]}.", hint="Nothing was changed. Views are not dropped here."
         )
     refuse_referred(registry, there)
-    tables = tuple(
-        MovedTable(name, f"_tb_trash_{effect}_{number}", links_of(registry, name, there))
-        for number, name in enumerate(there)
-    )
-    return Moves(DROP, tables)
+    tables: list[MovedTable] = []
+    for number, name in enumerate(there):
+        own = (link for link in registry.schema.links if link.child == name)
+        links = tuple(link for link in own if link.parent not in there)
+        tables.append(MovedTable(name, f"_tb_trash_{effect}_{number}", links))
+    return Moves(DROP, tuple(tables))
 
 
 def plan_create(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Moves:
@@ -222,14 +219,6 @@ def plan_rename(registry: LogRegistry, wanted: AskedDefinition) -> Moves:
                 hint="Nothing was changed. Tables change places in three renames.",
             )
     return Moves(RENAME, tuple(MovedTable(*pair) for pair in zip(wanted.names, wanted.to, strict=True)))
-
-
-def links_of(registry: LogRegistry, name: str, together: Sequence[str] = ()) -> tuple[MariaForeignKey, ...]:
-    return tuple(
-        link
-        for link in registry.schema.links
-        if link.child == name and link.parent != name and link.parent not in together
-    )
 
 
 def refuse_referred(registry: LogRegistry, names: Sequence[str]) -> None:
@@ -263,12 +252,8 @@ def _against_restore(wire: Wire, registry: LogRegistry, table: MovedTable) -> li
         if not link.elsewhere and link.parent not in registry.schema.shapes:
             found.append((table.name, f"cannot come back: {link.parent}, which it refers to, is gone"))
         elif rows := orphans(wire, table.trash, link):
-            found.append(
-                (
-                    table.name,
-                    f"cannot come back: {rows} of its rows refer to rows of {link.parent} that are gone",
-                )
-            )
+            why = f"cannot come back: {rows} of its rows refer to rows of {link.parent} that are gone"
+            found.append((table.name, why))
     return found
 
 
@@ -288,30 +273,23 @@ def _create(wire: Wire, plan: Moves) -> None:
                 raise
 
 
-def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
-    links = tuple(one for one in links_from(wire, table.name) if one.parent != table.name)
-    return table._replace(links=links, left=_left(wire, table.name))
-
-
 def _left(wire: Wire, name: str) -> str:
     """A digest of the definition and of every bit of the rows."""
     shape = one_shape(wire, name)
-    whole = f"HEX({image(shape.stored, of('r', shape.names))})"
+    whole = f"HEX({shape.live_image('r')})"
     parts = ", ".join(
         f"BIT_XOR(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED)),"
         f" SUM(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED))"
         for at in (1, 17)
     )
     rows = wire.rows(f"SELECT COUNT(*), {parts} FROM {quoted(name)} r")[0]
-    return hashlib.sha256(repr((definition(wire, name), *map(str, rows))).encode()).hexdigest()
+    return hashlib.sha256(repr((repr(layout(wire, name)), *map(str, rows))).encode()).hexdigest()
 
 
 def from_json(data: list[Any]) -> Moves:
     act, tables = data
-    return Moves(
-        act,
-        tuple(
-            MovedTable(name, trash, tuple(MariaForeignKey(*frozen(link)) for link in links), *left)
-            for name, trash, links, *left in tables
-        ),
+    moved = (
+        MovedTable(name, trash, tuple(MariaForeignKey(*frozen(link)) for link in links), *left)
+        for name, trash, links, *left in tables
     )
+    return Moves(act, tuple(moved))

@@ -28,9 +28,22 @@ class Thing(NamedTuple):
         if self.kind == "column":
             return self.oid
         if self.kind == "relation":
-            return int((self.doc.get("_owned") or [0])[0])
+            return self.owned[0]
         # Statistics have a name of their own, and do not move with their table.
         return 0 if self.kind == "statistics" else int(self.doc.get("_relation", 0))
+
+    @property
+    def owned(self) -> tuple[int, int, str]:
+        """The table and the column that a counter belongs to; "i" for that of an identity."""
+        table, number, how = self.doc.get("_owned") or (0, 0, "")
+        return int(table), int(number), how
+
+    @property
+    def implied(self) -> bool:
+        """It comes and goes with what it is inherited from, with its constraint, its column or its view."""
+        if self.kind == "column" and self.doc.get("_of") not in ("r", "p", "f"):
+            return True
+        return bool(self.doc.get("inherited") or self.doc.get("_constraint") or self.owned[2] == "i")
 
     @property
     def is_table(self) -> bool:
@@ -163,17 +176,13 @@ def steps_of(connection: Connection, op: int) -> list[SchemaStep]:
 
 def where_it_is_now(connection: Connection, step: SchemaStep) -> SchemaStep:
     """With the numbers that things have by now."""
-    again = _again(connection)
+    rows = connection.ask("select kind, oid, part, new_oid, new_part from takeback.again")
+    again = {(kind, oid, part): (new_oid, new_part) for kind, oid, part, new_oid, new_part in rows}
     return step._replace(
         before=tuple(_moved(one, again) for one in step.before),
         after=tuple(_moved(one, again) for one in step.after),
         saved=tuple(_moved_rows(one, again) for one in step.saved),
     )
-
-
-def _again(connection: Connection) -> Again:
-    rows = connection.ask("select kind, oid, part, new_oid, new_part from takeback.again")
-    return {(kind, oid, part): (new_oid, new_part) for kind, oid, part, new_oid, new_part in rows}
 
 
 def _resolved(kind: str, oid: int, part: int, again: Again) -> tuple[int, int]:

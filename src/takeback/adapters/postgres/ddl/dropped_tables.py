@@ -106,14 +106,7 @@ def _somewhere(connection: Connection, op: int, act: Callable[[str], Any]) -> An
 
 
 def _put(connection: Connection, place: str, oid: int) -> TableMove:
-    schema, name = _name(connection, oid)
-    parts = [
-        row[0]
-        for row in connection.ask(
-            "select relid::oid::int8 from pg_partition_tree(%s::oid) where relid <> %s::oid order by level, relid",
-            [oid, oid],
-        )
-    ]
+    schema, name, parts = _place(connection, oid)
     foreign = connection.ask(
         "select conname, pg_get_constraintdef(oid) from pg_constraint "
         "where conrelid = %s and contype = 'f' and conparentid = 0 and confrelid <> conrelid order by conname",
@@ -123,12 +116,8 @@ def _put(connection: Connection, place: str, oid: int) -> TableMove:
         # On the shelf it must not hold on to rows of others.
         connection.run(f"alter table {_sql(schema, name)} drop constraint {quoted(constraint)}")
     back = _apart(connection, oid)
-    for one in (oid, *parts):
-        here, called = _name(connection, one)
-        connection.run(f"alter table {_sql(here, called)} set schema {place}")
-    return TableMove(
-        GONE, oid, schema, name, tuple(parts), tuple((one, two) for one, two in foreign), back=back
-    )
+    _move(connection, (oid, *parts), place)
+    return TableMove(GONE, oid, schema, name, parts, tuple(map(tuple, foreign)), back=back)
 
 
 def _apart(connection: Connection, oid: int) -> tuple[str, ...]:
@@ -140,18 +129,15 @@ def _apart(connection: Connection, oid: int) -> tuple[str, ...]:
         "join pg_class c on c.oid = i.inhrelid join pg_namespace m on m.oid = c.relnamespace where c.oid = %s",
         [oid],
     )
+    back: list[str] = []
     for parent, this, bound in rows:
-        connection.run(
-            f"alter table {parent} detach partition {this}"
-            if bound
-            else f"alter table {this} no inherit {parent}"
-        )
-    return tuple(
-        f"alter table {parent} attach partition {this} {bound}"
-        if bound
-        else f"alter table {this} inherit {parent}"
-        for parent, this, bound in rows
-    )
+        if bound:
+            connection.run(f"alter table {parent} detach partition {this}")
+            back.append(f"alter table {parent} attach partition {this} {bound}")
+        else:
+            connection.run(f"alter table {this} no inherit {parent}")
+            back.append(f"alter table {this} inherit {parent}")
+    return tuple(back)
 
 
 def put_type(connection: Connection, op: int, name: str) -> None:
@@ -174,18 +160,13 @@ def take_type(connection: Connection, oid: int, schema: str) -> bool:
 
 def take(connection: Connection, move: TableMove) -> TableMove | str:
     """Back from the shelf; or why not."""
-    place = connection.ask(
-        "select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s",
-        [move.oid],
-    )
-    if not place or not place[0][0].startswith("takeback_"):
+    place = _name(connection, move.oid)
+    if not place or not place[0].startswith("takeback_"):
         return "it is not where it was kept any more"
     connection.run("savepoint takeback_take")
     try:
         connection.run(f"create schema if not exists {quoted(move.schema)}")
-        for one in (move.oid, *move.parts):
-            here, called = _name(connection, one)
-            connection.run(f"alter table {_sql(here, called)} set schema {quoted(move.schema)}")
+        _move(connection, (move.oid, *move.parts), quoted(move.schema))
         for constraint, definition in move.foreign:
             connection.run(
                 f"alter table {_sql(move.schema, move.name)} add constraint {quoted(constraint)} {definition}"
@@ -198,7 +179,7 @@ def take(connection: Connection, move: TableMove) -> TableMove | str:
     except driver().errors.IntegrityError as error:
         connection.run("rollback to savepoint takeback_take")
         return f"rows that it points to are gone: {error.diag.message_primary}"
-    _remove_empty(connection, place[0][0])
+    _remove_empty(connection, place[0])
     # Rows of a partition are those of the table that it is part of, and are put back with that.
     mark = content(connection, move.oid) if move.back else ""
     return TableMove(COME, move.oid, move.schema, move.name, move.parts, content=mark)
@@ -252,11 +233,31 @@ def pointing(connection: Connection, oid: int) -> str:
     return found[0][0] if found else ""
 
 
-def _name(connection: Connection, oid: int) -> tuple[str, str]:
-    return connection.ask(
+def _name(connection: Connection, oid: int) -> tuple[str, str] | None:
+    """None: it is no more."""
+    rows = connection.ask(
         "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s",
         [oid],
-    )[0]
+    )
+    return rows[0] if rows else None
+
+
+def _place(connection: Connection, oid: int) -> tuple[str, str, tuple[int, ...]]:
+    """Its schema, its name, and its partitions."""
+    parts = connection.ask(
+        "select relid::oid::int8 from pg_partition_tree(%s::oid) where relid <> %s::oid order by level, relid",
+        [oid, oid],
+    )
+    named = _name(connection, oid)
+    assert named
+    return *named, tuple(part for (part,) in parts)
+
+
+def _move(connection: Connection, oids: Sequence[int], schema: str) -> None:
+    for oid in oids:
+        named = _name(connection, oid)
+        assert named
+        connection.run(f"alter table {_sql(*named)} set schema {schema}")
 
 
 def _sql(schema: str, name: str) -> str:
@@ -264,12 +265,7 @@ def _sql(schema: str, name: str) -> str:
 
 
 def come(connection: Connection, oid: int) -> TableMove:
-    schema, name = _name(connection, oid)
-    parts = connection.ask(
-        "select relid::oid::int8 from pg_partition_tree(%s::oid) where relid <> %s::oid order by level, relid",
-        [oid, oid],
-    )
-    return TableMove(COME, oid, schema, name, tuple(row[0] for row in parts))
+    return TableMove(COME, oid, *_place(connection, oid))
 
 
 def marked(connection: Connection, moves: Sequence[TableMove]) -> list[TableMove]:
@@ -285,11 +281,7 @@ def marked(connection: Connection, moves: Sequence[TableMove]) -> list[TableMove
 def clear(connection: Connection, moves: Sequence[TableMove], op: int) -> None:
     """Let go of what lies on the shelf for an effect that can never be undone."""
     for move in moves:
-        place = connection.ask(
-            "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-            "where c.oid = %s",
-            [move.oid],
-        )
-        if move.kind == GONE and place and place[0][0].startswith("takeback_"):
-            connection.run(f"drop table {_sql(*place[0])} cascade")
-            _remove_empty(connection, place[0][0])
+        place = _name(connection, move.oid)
+        if move.kind == GONE and place and place[0].startswith("takeback_"):
+            connection.run(f"drop table {_sql(*place)} cascade")
+            _remove_empty(connection, place[0])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from takeback.adapters.postgres import put_back
 from takeback.adapters.postgres.connection import Connection, driver
@@ -15,13 +15,6 @@ class UnfitRows(Exception):
     """Rows that others wrote since do not fit the earlier definition."""
 
 
-class RestoredColumns(NamedTuple):
-    """Columns that are there again: the number that each had, and the one it has."""
-
-    relation: int
-    numbers: dict[int, int]
-
-
 def lost_rows(saved: Saved) -> str:
     return f"takeback.saved_{saved['no']}"
 
@@ -29,14 +22,12 @@ def lost_rows(saved: Saved) -> str:
 @contextmanager
 def quietly(connection: Connection, table: Table) -> Iterator[None]:
     """Without any triggers, ours included."""
-    full = may_switch_off(connection)
+    off, on = put_back.switches([table], may_switch_off(connection))
     op = connection.ask("select current_setting('takeback.op', true)")[0][0] or ""
     connection.run("select set_config('takeback.op', '', true)")
-    for statement in ["set local session_replication_role = replica"] if full else put_back.quiet([table]):
-        connection.run(statement)
+    connection.run_all(off)
     yield
-    for statement in ["set local session_replication_role = origin"] if full else put_back.loud([table]):
-        connection.run(statement)
+    connection.run_all(on)
     connection.run("select set_config('takeback.op', %s, true)", [op])
 
 
@@ -51,19 +42,16 @@ def refill_table(connection: Connection, saved: Saved, oid: int) -> None:
         connection.run(f"insert into {into} select {values} from {lost_rows(saved)} s order by s.place")
 
 
-def refill_columns(connection: Connection, saved: Saved, restored: RestoredColumns) -> None:
-    """Rows that came since have nothing there; rows that went since are gone."""
-    table = tables(connection, [restored.relation])[0]
+def refill_column(connection: Connection, saved: Saved, relation: int, old: int, new: int) -> None:
+    """The column is there again: the number that it had, and the one it has. Rows that came since have nothing there;
+    rows that went since are gone."""
+    table = tables(connection, [relation])[0]
     if saved["whole"]:
-        _replace_all(connection, saved, table, {**saved.get("now", {}), **restored.numbers})
+        _replace_all(connection, saved, table, {**saved.get("now", {}), old: new})
         return
-    columns = {old: table.column(new) for old, new in restored.numbers.items()}
-    to = ", ".join(
-        f"{quoted(one.name)} = s.c{old}"
-        for old, one in columns.items()
-        if not one.generated and one.identity != "a"
-    )
-    if to:
+    column = table.column(new)
+    if not column.generated and column.identity != "a":
+        to = f"{quoted(column.name)} = s.c{old}"
         with quietly(connection, table):
             connection.run(
                 f"update {table.source} t set {to} from {lost_rows(saved)} s where {_keys(table, saved)}"
@@ -96,15 +84,7 @@ def _now(saved: Saved, number: int) -> int:
     return saved.get("now", {}).get(number, number)
 
 
-def written_since(connection: Connection, saved: Saved) -> bool:
-    """Of a table without a key: is it still what the change left?"""
-    if not saved.get("whole") or "content" not in saved:
-        return False
-    now = connection.ask("select takeback.content(%s)", [saved["relation"]])[0][0]
-    return now != saved["content"]
-
-
-def retype(connection: Connection, saved: Saved, number: int, type_: str, collation: str | None) -> None:
+def retype(connection: Connection, saved: Saved, number: int, was: dict[str, Any]) -> None:
     """Values that the change made become what they were made from; what others wrote since is converted, if that loses
     nothing."""
     table = tables(connection, [saved["relation"]])[0]
@@ -113,6 +93,7 @@ def retype(connection: Connection, saved: Saved, number: int, type_: str, collat
     this = f"alter table {table.sql} alter column {name}"
     left = f"takeback.left_{saved['no']}"
     connection.run("drop table if exists pg_temp.takeback_changed")
+    changed = False
     if not saved["whole"]:
         keys = "".join(f", t.{quoted(table.column(_now(saved, one)).name)} as c{one}" for one in saved["key"])
         same = f"{_keys(table, saved, 'l')} and pg_catalog.record_image_eq(row(t.{name}), row(l.c{number}))"
@@ -121,10 +102,8 @@ def retype(connection: Connection, saved: Saved, number: int, type_: str, collat
             f"from {table.source} t where not exists (select from {left} l where {same})"
         )
         changed = connection.ask("select exists (select from pg_temp.takeback_changed)")[0][0]
-    else:
-        changed = False
-    wanted = type_ + (f" collate {collation}" if collation else "")
-    _convert(connection, this, name, wanted, type_, changed)
+    wanted = f"{was['type']} collate {was['collation']}" if was.get("collation") else was["type"]
+    _convert(connection, this, name, wanted, was["type"], changed)
     if saved["whole"]:
         _replace_all(connection, saved, tables(connection, [table.oid])[0], saved.get("now", {}))
         return
@@ -138,9 +117,8 @@ def retype(connection: Connection, saved: Saved, number: int, type_: str, collat
         f"where t.{name}::text is distinct from x.value)"
     )[0][0]
     if lossy:
-        raise UnfitRows(
-            f"what was written to {table.shown}.{column.name} since does not fit its type of before"
-        )
+        shown = f"{table.shown}.{column.name}"
+        raise UnfitRows(f"what was written to {shown} since does not fit its type of before")
 
 
 def _convert(connection: Connection, this: str, name: str, wanted: str, type_: str, changed: bool) -> None:

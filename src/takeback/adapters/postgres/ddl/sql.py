@@ -17,37 +17,41 @@ def create(thing: Thing, home: str, parts: Sequence[Thing]) -> list[str]:
     if thing.kind == "column":
         return [f"alter table {home} add column {column(thing, parts)}", *default(thing, home)]
     if thing.kind == "constraint":
-        to = f"domain {home}" if thing.doc.get("_domain") else f"table {home}"
-        return [f"alter {to} add constraint {quoted(thing.doc['name'])} {thing.doc['definition']}"]
+        return [f"{_alter(thing, home)} add constraint {quoted(thing.doc['name'])} {thing.doc['definition']}"]
     if thing.kind == "schema":
         return [f"create schema if not exists {quoted(thing.doc['name'])}"]
     if thing.kind == "policy":
         return [_create_policy(thing, home)]
     if thing.kind == "type":
         return _create_type(thing)
-    # With those of its partitions, if it has any.
-    return (
-        [thing.doc["definition"].replace(" ON ONLY ", " ON ", 1)]
-        if thing.kind == "index"
-        else [thing.doc["definition"]]
-    )
+    if thing.kind == "index":  # with those of its partitions, if it has any
+        return [thing.doc["definition"].replace(" ON ONLY ", " ON ", 1)]
+    return [thing.doc["definition"]]
 
 
-def drop(thing: Thing, home: str) -> list[str]:
+def _alter(thing: Thing, home: str) -> str:
+    return f"alter {'domain' if thing.doc.get('_domain') else 'table'} {home}"
+
+
+def drop(thing: Thing, home: str) -> str:
     """Only if nothing hangs on it."""
+    if thing.kind in ("column", "constraint"):
+        return f"{_alter(thing, home)} drop {thing.kind} {quoted(thing.doc['name'])} restrict"
+    return f"drop {address(thing, home)} restrict"
+
+
+def address(thing: Thing, home: str) -> str:
+    """What it is and how it is found, as most statements say it."""
     name = quoted(thing.doc["name"])
     if thing.kind == "column":
-        return [f"alter table {home} drop column {name} restrict"]
+        return f"column {home}.{name}"
     if thing.kind == "constraint":
-        to = f"domain {home}" if thing.doc.get("_domain") else f"table {home}"
-        return [f"alter {to} drop constraint {name} restrict"]
+        return f"constraint {name} on {'domain ' if thing.doc.get('_domain') else ''}{home}"
     if thing.kind in ("trigger", "rule", "policy"):
-        return [f"drop {thing.kind} {name} on {home}" + ("" if thing.kind == "policy" else " restrict")]
-    if thing.kind == "schema":
-        return [f"drop schema {name} restrict"]
+        return f"{thing.kind} {name} on {home}"
     if thing.kind == "index":
-        return [f"drop index {home.rpartition('.')[0]}.{name} restrict"]
-    return [f"drop {word(thing)} {called(thing)} restrict"]
+        return f"index {home.rpartition('.')[0]}.{name}"
+    return f"schema {name}" if thing.kind == "schema" else f"{word(thing)} {called(thing)}"
 
 
 def called(thing: Thing) -> str:
@@ -107,9 +111,7 @@ def column(thing: Thing, parts: Sequence[Thing], whole: bool = False) -> str:
 
 def identity(thing: Thing, parts: Sequence[Thing]) -> str:
     when = "always" if thing.doc["identity"] == "a" else "by default"
-    counter = next(
-        (one for one in parts if (one.doc.get("_owned") or [0, 0, ""]) == [thing.oid, thing.part, "i"]), None
-    )
+    counter = next((one for one in parts if one.owned == (thing.oid, thing.part, "i")), None)
     given = f" (sequence name {counter.sql} {counting(counter.doc['sequence'])})" if counter else ""
     return f"generated {when} as identity{given}"
 
@@ -174,28 +176,14 @@ def differs(now: Thing, want: Thing, *names: str) -> bool:
     return any(now.doc.get(name) != want.doc.get(name) for name in names)
 
 
-def replaced(now: Thing, want: Thing) -> bool:
-    return differs(now, want, *REPLACED.get(want.kind, ()))
-
-
 def rename(now: Thing, want: Thing, home: str) -> Iterator[str]:
     """Its name first, then its schema."""
     old, new = quoted(now.doc["name"]), quoted(want.doc["name"])
     if differs(now, want, "name"):
-        if now.kind == "column":
-            yield f"alter table {home} rename column {old} to {new}"
-        elif now.kind == "constraint":
-            to = "domain" if now.doc.get("_domain") else "table"
-            yield f"alter {to} {home} rename constraint {old} to {new}"
-        elif now.kind in ("trigger", "rule", "policy"):
-            yield f"alter {now.kind} {old} on {home} rename to {new}"
-        elif now.kind == "index":
-            if not now.doc.get("_constraint"):
-                yield f"alter index {home.rpartition('.')[0]}.{old} rename to {new}"
-        elif now.kind == "schema":
-            yield f"alter schema {old} rename to {new}"
-        else:
-            yield f"alter {word(now)} {called(now)} rename to {new}"
+        if now.kind in ("column", "constraint"):
+            yield f"{_alter(now, home)} rename {now.kind} {old} to {new}"
+        elif not (now.kind == "index" and now.doc.get("_constraint")):
+            yield f"alter {address(now, home)} rename to {new}"
     if "schema" in want.doc and differs(now, want, "schema"):
         moved = now._replace(doc={**now.doc, "name": want.doc["name"]})
         yield f"alter {word(now)} {called(moved)} set schema {quoted(want.doc['schema'])}"
@@ -204,26 +192,12 @@ def rename(now: Thing, want: Thing, home: str) -> Iterator[str]:
 def settle(now: Thing, want: Thing, home: str) -> Iterator[str]:
     """What every kind of object has."""
     if "owner" in want.doc and differs(now, want, "owner"):
-        what = quoted(now.doc["name"]) if now.kind == "schema" else called(now)
-        yield f"alter {word(now)} {what} owner to {quoted(want.doc['owner'])}"
+        yield f"alter {address(now, home)} owner to {quoted(want.doc['owner'])}"
     if differs(now, want, "rights"):
         yield from _rights(now, want, home)
     if differs(now, want, "comment"):
         text = literal(want.doc["comment"]) if want.doc.get("comment") else "null"
-        yield f"comment on {_commented(now, home)} is {text}"
-
-
-def _commented(now: Thing, home: str) -> str:
-    name = quoted(now.doc["name"])
-    if now.kind == "column":
-        return f"column {home}.{name}"
-    if now.kind == "constraint":
-        return f"constraint {name} on {'domain ' if now.doc.get('_domain') else ''}{home}"
-    if now.kind in ("trigger", "rule", "policy"):
-        return f"{now.kind} {name} on {home}"
-    if now.kind == "index":
-        return f"index {home.rpartition('.')[0]}.{name}"
-    return f"schema {name}" if now.kind == "schema" else f"{word(now)} {called(now)}"
+        yield f"comment on {address(now, home)} is {text}"
 
 
 _ON = {"schema": "schema", "function": "routine", "type": "type", "relation": "table"}
@@ -261,12 +235,8 @@ def adjust(now: Thing, want: Thing, home: str, parts: list[Thing]) -> Iterator[s
         yield f"alter table {home} {state[want.doc['enabled']]} {now.kind} {quoted(now.doc['name'])}"
     elif now.kind == "index":
         if differs(now, want, "clustered"):
-            to = (
-                f"cluster on {quoted(now.doc['name'])}"
-                if want.doc.get("clustered")
-                else "set without cluster"
-            )
-            yield f"alter table {home} {to}"
+            on = f"cluster on {quoted(now.doc['name'])}"
+            yield f"alter table {home} {on if want.doc.get('clustered') else 'set without cluster'}"
         if want.doc.get("identity") and differs(now, want, "identity"):
             yield f"alter table {home} replica identity using index {quoted(now.doc['name'])}"
     elif now.kind == "function" and differs(now, want, "definition"):
@@ -285,13 +255,7 @@ def _adjust_relation(now: Thing, want: Thing) -> Iterator[str]:
         yield f"create or replace view {now.sql}{given} as {doc['definition'].rstrip(';')}"
     if differs(now, want, "persistence"):
         yield f"alter {what} set {'unlogged' if doc['persistence'] == 'u' else 'logged'}"
-    if differs(now, want, "options"):
-        extra = {one.partition("=")[0] for one in now.doc.get("options", ())}
-        extra -= {one.partition("=")[0] for one in doc.get("options", ())}
-        if extra:
-            yield f"alter {what} reset ({', '.join(sorted(extra))})"
-        if doc.get("options"):
-            yield f"alter {what} set ({options(doc['options'])})"
+    yield from _adjust_options(now, want, f"alter {what}")
     if differs(now, want, "security"):
         yield f"alter {what} {'enable' if doc['security'] else 'disable'} row level security"
     if differs(now, want, "forced"):
@@ -351,11 +315,17 @@ def _adjust_storage(now: Thing, want: Thing, this: str) -> Iterator[str]:
         yield f"{this} set compression {names[doc['compression']] if 'compression' in doc else 'default'}"
     if differs(now, want, "statistics"):
         yield f"{this} set statistics {doc.get('statistics', -1)}"
+    yield from _adjust_options(now, want, this)
+
+
+def _adjust_options(now: Thing, want: Thing, this: str) -> Iterator[str]:
     if differs(now, want, "options"):
-        if now.doc.get("options"):
-            yield f"{this} reset ({', '.join(one.partition('=')[0] for one in now.doc['options'])})"
-        if doc.get("options"):
-            yield f"{this} set ({options(doc['options'])})"
+        extra = {one.partition("=")[0] for one in now.doc.get("options", ())}
+        extra -= {one.partition("=")[0] for one in want.doc.get("options", ())}
+        if extra:
+            yield f"{this} reset ({', '.join(sorted(extra))})"
+        if want.doc.get("options"):
+            yield f"{this} set ({options(want.doc['options'])})"
 
 
 def _adjust_type(now: Thing, want: Thing) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """A statement that may change the schema: tried first, to see and save what it would lose; then done and noted."""
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Set
+from typing import NamedTuple
 
 from takeback.adapters.database import Rows
 from takeback.adapters.postgres.connection import Connection, driver
@@ -16,7 +16,7 @@ from takeback.adapters.postgres.ddl.definitions import (
     Things,
     differing,
     forget_rows,
-    from_json,
+    steps_of,
     to_json,
 )
 from takeback.adapters.postgres.ddl.dropped_tables import TableMove
@@ -25,8 +25,8 @@ from takeback.adapters.postgres.install import capture_again
 from takeback.adapters.postgres.logs import log_name
 from takeback.errors import NoRemedy
 
-# Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows
-# that are lost on the way.
+# Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows that are
+# lost on the way.
 
 
 def losses(connection: Connection, before: Iterable[Thing], after: Iterable[Thing]) -> dict[int, list[int]]:
@@ -63,8 +63,7 @@ def note(
 ) -> SchemaStep | None:
     """`without`: relations that went to the shelf, or came from there. None if nothing differs."""
     apart = set(without)
-    old = [one for one in differing(before, after) if one.of not in apart and one.oid not in apart]
-    new = [one for one in differing(after, before) if one.of not in apart and one.oid not in apart]
+    old, new = _without(differing(before, after), apart), _without(differing(after, before), apart)
     if not old and not new:
         return None
     was, became = json.dumps(to_json(old)), json.dumps(to_json(new))
@@ -79,6 +78,10 @@ def note(
     return SchemaStep(no, step, tuple(old), tuple(new), tuple(kept))
 
 
+def _without(things: Iterable[Thing], apart: Set[int]) -> list[Thing]:
+    return [one for one in things if one.of not in apart and one.oid not in apart]
+
+
 def marks(connection: Connection, old: Iterable[Thing], new: Iterable[Thing]) -> Saved:
     """The counts of new tables, to find out later whether others wrote there."""
     before = {one.key for one in old}
@@ -88,61 +91,50 @@ def marks(connection: Connection, old: Iterable[Thing], new: Iterable[Thing]) ->
 
 def mark_again(connection: Connection, op: int) -> None:
     """Of a program, whose rows in tables that it made are not captured: what is in them at its end."""
-    for no, before, after, saved in connection.ask(
-        "select no, before, after, saved from takeback.ddl where op = %s", [op]
-    ):
+    for step in steps_of(connection, op):
         here = definitions.read(connection)
-        new = [one for one in from_json(after) if one.key in here]
-        found = marks(connection, from_json(before), new)
-        kept = [one for one in saved if "made" not in one] + found
-        connection.run("update takeback.ddl set saved = %s where no = %s", [json.dumps(kept), no])
+        found = marks(connection, step.before, [one for one in step.after if one.key in here])
+        kept = [one for one in step.saved if "made" not in one] + found
+        connection.run("update takeback.ddl set saved = %s where no = %s", [json.dumps(kept), step.no])
 
 
 def settle(connection: Connection, op: int) -> list[TableMove]:
     """At the end of an effect. Tables that it made go and come as a whole, whatever else it did to them; those that it
     made and dropped never were."""
-    rows = connection.ask(
-        "select no, step, before, after, saved from takeback.ddl where op = %s order by step", [op]
-    )
-    made: dict[
-        int, int
-    ] = {}  # and when it was changed last: what it was called before that is free again by then
-    apart_from: set[int] = set()
-    for _, step, before, after, _ in rows:
-        old = {thing.key for thing in from_json(before)}
-        made |= {thing.oid: step for thing in from_json(after) if thing.is_table and thing.oid in made}
-        for thing in from_json(after):
+    steps = steps_of(connection, op)
+    # And when it was changed last: what it was called before that is free again by then.
+    made: dict[int, int] = {}
+    apart_from: set[int] = set()  # parts of tables that were there before, or others hang on them
+    for step in steps:
+        old = {thing.key for thing in step.before}
+        made |= {thing.oid: step.step for thing in step.after if thing.is_table and thing.oid in made}
+        for thing in step.after:
             if thing.is_table and thing.key not in old:
-                made[thing.oid] = step
+                made[thing.oid] = step.step
                 others = thing.doc.get("parents") and not set(thing.doc["_parents"]) & made.keys()
-                if others or _tangled(from_json(after), old):
-                    apart_from.add(
-                        thing.oid
-                    )  # it is part of a table that was there before, or others hang on it
+                if others or _tangled(step.after, old):
+                    apart_from.add(thing.oid)
     if not made:
         return []
     there = {
         row[0] for row in connection.ask("select oid::int8 from pg_class where oid = any (%s)", [list(made)])
     }
-    _forget_images(connection, op, list(made.keys() - there))
+    gone = list(made.keys() - there)
+    for (log,) in connection.ask("select no from takeback.log where relation = any (%s)", [gone]):
+        connection.run(f"delete from {log_name(log)} where op = %s", [op])
     apart = made.keys() - (apart_from & there)
-    for no, _, before, after, saved in rows:
-        _prune(connection, no, before, after, saved, apart)
+    for step in steps:
+        _prune(connection, step, apart)
     found = [
-        dropped_tables.come(connection, oid)._replace(step=step)
-        for oid, step in made.items()
+        dropped_tables.come(connection, oid)._replace(step=number)
+        for oid, number in made.items()
         if oid in apart & there
     ]
     inner = {part for move in found for part in move.parts}
     return [move for move in found if move.oid not in inner]
 
 
-def _forget_images(connection: Connection, op: int, gone: list[int]) -> None:
-    for (log,) in connection.ask("select no from takeback.log where relation = any (%s)", [gone]):
-        connection.run(f"delete from {log_name(log)} where op = %s", [op])
-
-
-def _tangled(after: list[Thing], before: set[Key]) -> bool:
+def _tangled(after: Iterable[Thing], before: set[Key]) -> bool:
     """Were other things made at the same moment that tables may be in, or that may hang on them?"""
     return any(
         one.key not in before
@@ -154,36 +146,32 @@ def _tangled(after: list[Thing], before: set[Key]) -> bool:
     )
 
 
-def _prune(connection: Connection, no: int, before: Any, after: Any, saved: Saved, apart: set[int]) -> None:
-    old = [one for one in from_json(before) if one.of not in apart and one.oid not in apart]
-    new = [one for one in from_json(after) if one.of not in apart and one.oid not in apart]
-    for one in saved:
-        if one["relation"] in apart:
-            forget_rows(connection, [one])
-    kept = [one for one in saved if one["relation"] not in apart]
+def _prune(connection: Connection, step: SchemaStep, apart: Set[int]) -> None:
+    old, new = _without(step.before, apart), _without(step.after, apart)
+    forget_rows(connection, [one for one in step.saved if one["relation"] in apart])
+    kept = [one for one in step.saved if one["relation"] not in apart]
     if old or new:
         connection.run(
             "update takeback.ddl set before = %s, after = %s, saved = %s where no = %s",
-            [json.dumps(to_json(old)), json.dumps(to_json(new)), json.dumps(kept), no],
+            [json.dumps(to_json(old)), json.dumps(to_json(new)), json.dumps(kept), step.no],
         )
     else:
-        connection.run("delete from takeback.ddl where no = %s", [no])
+        connection.run("delete from takeback.ddl where no = %s", [step.no])
 
 
 def told(connection: Connection, op: int) -> list[str]:
     """The schema changes of an effect, in sentences."""
-    rows = connection.ask("select before, after from takeback.ddl where op = %s order by step", [op])
-    known = definitions.read(connection) if rows else {}
+    steps = steps_of(connection, op)
+    known = definitions.read(connection) if steps else {}
     found: list[str] = []
-    for before, after in rows:
-        old, new = from_json(before), from_json(after)
-        names = known | {one.key: one for one in old} | {one.key: one for one in new}
-        found += definitions.sentences(old, new, names)
+    for step in steps:
+        names = known | {one.key: one for one in (*step.before, *step.after)}
+        found += definitions.sentences(step.before, step.after, names)
     return found
 
 
-# A statement that may change the schema: tried first where it can be rolled back, to see what it would lose;
-# done when that is saved; and only kept if the way back was seen to work.
+# A statement that may change the schema: tried first where it can be rolled back, to see what it would lose; done when
+# that is saved; and only kept if the way back was seen to work.
 
 
 # What these words begin loses no row, so it need not be tried first.
@@ -208,11 +196,11 @@ _NAMES = {
 }  # fmt: skip
 
 
-def may_change_schema(words: list[str]) -> bool:
-    return bool(words) and words[0] in (
-        "CREATE", "ALTER", "DROP", "DO", "CALL", "SELECT", "WITH", "COMMENT", "GRANT", "REVOKE", "REINDEX", "IMPORT",
-        "SECURITY", "REFRESH", "EXECUTE",
-    )  # fmt: skip
+# The first words of those that may change the schema.
+MAY_CHANGE_SCHEMA = frozenset((
+    "CREATE", "ALTER", "DROP", "DO", "CALL", "SELECT", "WITH", "COMMENT", "GRANT", "REVOKE", "REINDEX", "IMPORT",
+    "SECURITY", "REFRESH", "EXECUTE",
+))  # fmt: skip
 
 
 def run_it(
@@ -315,21 +303,19 @@ def _note(connection: Connection, op: int, tried: Tried, touched: set[str]) -> f
         _refuse_unseen(connection, touched)
         return frozenset()
     _refuse_one_way(connection, step, op)
-    capture_again(connection, _relations(step), new=True)
+    changed = {one.of or one.oid for one in (*old, *new) if one.kind in ("relation", "column")}
+    capture_again(connection, changed, new=True)
     return frozenset(one.oid for one in new if one.kind == "relation" and one.key not in before)
 
 
-def _relations(step: SchemaStep) -> set[int]:
-    return {one.of or one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
+def _without_way_back(said: str) -> NoRemedy:
+    return NoRemedy(said, hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.")
 
 
 def _refuse_unknown(catalogs: set[str]) -> None:
     if odd := catalogs - _KNOWN:
         names = ", ".join(sorted({_NAMES.get(one, one.removeprefix("pg_")) for one in odd}))
-        raise NoRemedy(
-            f"The statement changes {names}, which takeback cannot take back there.",
-            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
-        )
+        raise _without_way_back(f"The statement changes {names}, which takeback cannot take back there.")
 
 
 def _refuse_switched_off(connection: Connection) -> None:
@@ -369,10 +355,7 @@ select exists (select from pg_class c where c.relpersistence = 't' and age(c.xmi
 
 def _refuse_unseen(connection: Connection, catalogs: set[str]) -> None:
     if catalogs - _STATISTICS and not any(connection.ask(_TEMPORARY)[0]):
-        raise NoRemedy(
-            "The statement changes the schema in a way that takeback does not know.",
-            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
-        )
+        raise _without_way_back("The statement changes the schema in a way that takeback does not know.")
 
 
 def _refuse_one_way(connection: Connection, step: SchemaStep, op: int) -> None:
@@ -387,7 +370,6 @@ def _refuse_one_way(connection: Connection, step: SchemaStep, op: int) -> None:
         why = str(error.diag.message_primary)
     connection.run("rollback to savepoint takeback_way_back")
     if why:
-        raise NoRemedy(
-            f"The statement changes the schema in a way that cannot be taken back: {why}.",
-            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        raise _without_way_back(
+            f"The statement changes the schema in a way that cannot be taken back: {why}."
         )

@@ -2,24 +2,15 @@
 with the rows that were saved; then everything is read again and compared."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from takeback.adapters.postgres import install
 from takeback.adapters.postgres.connection import Connection, driver
 from takeback.adapters.postgres.ddl import definitions, dropped_tables, refill
-from takeback.adapters.postgres.ddl.definitions import Key, SchemaStep, Thing, Things
-from takeback.adapters.postgres.ddl.refill import RestoredColumns, UnfitRows
-from takeback.adapters.postgres.ddl.sql import (
-    REPLACED,
-    adjust,
-    create,
-    differs,
-    drop,
-    rename,
-    replaced,
-    settle,
-)
+from takeback.adapters.postgres.ddl.definitions import TABLES, Key, SchemaStep, Thing, Things
+from takeback.adapters.postgres.ddl.refill import UnfitRows
+from takeback.adapters.postgres.ddl.sql import REPLACED, adjust, create, differs, drop, rename, settle
 from takeback.adapters.postgres.tables import quoted
 
 # Whether an object of the schema is still what a change made of it.
@@ -42,11 +33,6 @@ def three_way(was: Thing | None, became: Thing) -> list[str]:
 _TYPE = ["_type", "_modifier"]
 
 
-def changed_since(now: Thing, became: Thing, was: Thing | None, name: str) -> bool:
-    value = now.doc.get(name)
-    return value != became.doc.get(name) and (was is None or value != was.doc.get(name))
-
-
 class Odd(Exception):
     """Why it cannot be taken back: the name of the object, and the reason."""
 
@@ -55,20 +41,17 @@ class Odd(Exception):
         self.name, self.why = name, why
 
 
-class Reversed(NamedTuple):
-    moves: list[dropped_tables.TableMove]  # tables that the step had made
-    left: list[str]  # what is not as it was, in sentences
-
-
 # Advice to the planner and to storage. No row, rule or right depends on it, so a server that writes it in a new way
 # does not take the way back away: the undo says what differs.
 _ADVICE = frozenset(("options", "statistics", "storage", "compression"))
 _LONGEST = 60  # of a value in a sentence
 
 
-def reverse(connection: Connection, step: SchemaStep, op: int) -> Reversed:
+def reverse(
+    connection: Connection, step: SchemaStep, op: int
+) -> tuple[list[dropped_tables.TableMove], list[str]]:
     """Tables that it made are put on the shelf of `op`; `Odd` if something is in the way, and then nothing is left of
-    it only if the caller rolls back."""
+    it only if the caller rolls back. Returns those tables, and what is not as it was, in sentences."""
     return _Reversal(connection, step, op).carry_out()
 
 
@@ -84,7 +67,7 @@ class _Reversal:
         self._new: dict[Key, Key] = {}  # what is made again, by what it was
         self._left: list[str] = []
 
-    def carry_out(self) -> Reversed:
+    def carry_out(self) -> tuple[list[dropped_tables.TableMove], list[str]]:
         self._refuse_changed()
         self._rename()
         self._remove()
@@ -93,7 +76,7 @@ class _Reversal:
         self._adjust()
         self._remember()
         self._compare()
-        return Reversed(self._moves, self._left)
+        return self._moves, self._left
 
     # -- looking
 
@@ -104,12 +87,17 @@ class _Reversal:
                 if was is not None:
                     raise Odd(self._shown(became), "was dropped since")
                 continue
-            names = three_way(was, became)
-            if other := [name for name in names if changed_since(now, became, was, name)]:
+            here, left = now.doc, became.doc
+            other = [name for name in three_way(was, became) if here.get(name) != left.get(name)]
+            # What is as it was before is in nobody's way.
+            if other := [name for name in other if was is None or here.get(name) != was.doc.get(name)]:
                 raise Odd(self._shown(now), f"was changed since ({', '.join(other).replace('_', '')})")
         for saved in self._step.saved:
-            if refill.written_since(self._connection, saved):
-                raise Odd(self._shown_table(saved["relation"]), "has no key, and was written to since")
+            left = saved.get("content") if saved.get("whole") else None  # of a table without a key
+            if left is not None and left != dropped_tables.content(self._connection, saved["relation"]):
+                table = self._now.get(("relation", saved["relation"], 0))
+                name = table.shown if table else str(saved["relation"])
+                raise Odd(name, "has no key, and was written to since")
             self._refuse_filled(saved)
 
     def _refuse_filled(self, saved: dict[str, Any]) -> None:
@@ -119,11 +107,8 @@ class _Reversal:
             thing = self._now.get(("column", saved["relation"], here))
             if thing is None:
                 continue
-            filled = self._connection.ask(
-                "select takeback.filled(%s, %s, %s, %s)",
-                [saved["relation"], here, int(number), json.dumps(value)],
-            )[0][0]
-            if filled:
+            asked = [saved["relation"], here, int(number), json.dumps(value)]
+            if self._connection.ask("select takeback.filled(%s, %s, %s, %s)", asked)[0][0]:
                 raise Odd(self._shown(thing), "was added by the effect, and others have written to it since")
 
     # -- doing
@@ -139,8 +124,7 @@ class _Reversal:
         def act(pair: tuple[Key, Thing]) -> None:
             self._now = definitions.read(self._connection)
             now = self._now[pair[0]]
-            for statement in rename(now, pair[1], self._home(now)):
-                self._connection.run(statement)
+            self._connection.run_all(rename(now, pair[1], self._home(now)))
 
         self._all(wanted, act, lambda pair: self._shown(pair[1]))
         if wanted:
@@ -155,7 +139,7 @@ class _Reversal:
             for key, was in self._before.items()
             if key in self._after
             and key in self._now
-            and (replaced(self._now[key], was) or self._narrower(was))
+            and (differs(self._now[key], was, *REPLACED.get(was.kind, ())) or self._narrower(was))
             and not was.doc.get("inherited")
         ]
         columns = {(one.oid, one.part) for one in gone if one.kind == "column"}
@@ -166,19 +150,10 @@ class _Reversal:
             elif one.kind == "type":
                 dropped_tables.put_type(self._connection, self._op, one.sql)
             elif one.key in definitions.read(self._connection):
-                for statement in drop(one, self._home(one)):
-                    self._connection.run(statement)
+                self._connection.run(drop(one, self._home(one)))
 
-        # Inherited ones go with those that they come from, an index with its constraint, a counter with its column.
-        gone = [
-            one
-            for one in gone
-            if not one.doc.get("inherited")
-            and not one.doc.get("_constraint")
-            and not (one.kind == "relation" and tuple((one.doc.get("_owned") or [0, 0])[:2]) in columns)
-            and (one.doc.get("_owned") or [0, 0, ""])[2] != "i"
-            and not (one.kind == "column" and one.doc.get("_of") not in ("r", "p", "f"))
-        ]
+        # A counter goes with its column.
+        gone = [one for one in gone if not one.implied and one.owned[:2] not in columns]
         self._all(sorted(gone, key=lambda one: _LAST.index(one.kind)), act, self._shown)
         if gone:
             self._now = definitions.read(self._connection)
@@ -191,7 +166,8 @@ class _Reversal:
 
     def _put_away(self, one: Thing) -> None:
         for saved in self._step.saved:
-            if saved["relation"] == one.oid and saved.get("made", "") not in ("", self._content(one.oid)):
+            made = saved.get("made") if saved["relation"] == one.oid else ""
+            if made and made != dropped_tables.content(self._connection, one.oid):
                 raise Odd(one.shown, "was made by the effect, and has other rows since")
         if pointing := dropped_tables.pointing(self._connection, one.oid):
             raise Odd(one.shown, f"was made by the effect, and {pointing} came since and hangs on it")
@@ -201,26 +177,16 @@ class _Reversal:
         retyped = False
         for key, was in self._before.items():
             now = self._now.get(key)
-            if (
-                was.kind != "column"
-                or now is None
-                or was.doc.get("inherited")
-                or was.doc.get("_of") not in ("r", "p")
-            ):
-                continue
-            if not differs(now, was, "_type", "_modifier", "collation"):
+            own = was.kind == "column" and not was.doc.get("inherited") and was.doc.get("_of") in TABLES
+            if not own or now is None or not differs(now, was, "_type", "_modifier", "collation"):
                 continue
             saved = self._saved(was)
-            if saved is None:
-                raise Odd(self._shown(was), "has lost its values of before")
             if "default" in now.doc and not now.doc.get("generated"):
                 self._connection.run(
                     f"alter table {self._home(now)} alter column {quoted(now.doc['name'])} drop default"
                 )
             try:
-                refill.retype(
-                    self._connection, saved, _number(was), was.doc["type"], was.doc.get("collation")
-                )
+                refill.retype(self._connection, saved, _number(was), was.doc)
             except UnfitRows as why:
                 raise Odd(self._shown(was), str(why)) from None
             retyped = True
@@ -230,14 +196,7 @@ class _Reversal:
     def _make(self) -> None:
         lost = [was for key, was in self._before.items() if key not in self._now]
         tables = {one.oid for one in lost if one.kind == "relation"}
-        wanted = [
-            one
-            for one in lost
-            if not (one.kind == "column" and (one.oid in tables or one.doc.get("_of") not in ("r", "p", "f")))
-            and not one.doc.get("inherited")
-            and not (one.kind == "index" and one.doc.get("_constraint"))
-            and not (one.kind == "relation" and (one.doc.get("_owned") or [0, 0, ""])[2] == "i")
-        ]
+        wanted = [one for one in lost if not one.implied and not (one.kind == "column" and one.oid in tables)]
         # Reading it all is most of what this takes: each that is made has read what is there then.
         self._all(sorted(wanted, key=lambda one: _FIRST.index(one.kind)), self._make_one, self._shown)
         for one in lost:
@@ -250,8 +209,7 @@ class _Reversal:
         ):
             self._now = definitions.read(self._connection)
             return
-        for statement in create(thing, self._home(thing), parts):
-            self._connection.run(statement)
+        self._connection.run_all(create(thing, self._home(thing), parts))
         self._now = definitions.read(self._connection)
         self._find_again(thing)
         if thing.is_table:
@@ -260,10 +218,8 @@ class _Reversal:
                     refill.refill_table(self._connection, one, self._new[thing.key][1])
         elif thing.kind == "column" and not thing.doc.get("generated"):
             saved = self._saved(thing)
-            if saved is None:
-                raise Odd(self._shown(thing), "has lost its values of before")
             _, oid, part = self._new[thing.key]
-            refill.refill_columns(self._connection, saved, RestoredColumns(oid, {_number(thing): part}))
+            refill.refill_column(self._connection, saved, oid, _number(thing), part)
 
     def _find_again(self, thing: Thing) -> None:
         """By its name."""
@@ -281,14 +237,6 @@ class _Reversal:
                 self._new[thing.key] = key
                 return
 
-    def _count_on(self, lost: Iterable[Thing]) -> None:
-        """A counter continues from its earlier value."""
-        for one in lost:
-            if one.kind == "relation" and "_last" in one.doc and one.key in self._new:
-                self._connection.run(
-                    "select setval(%s::oid::regclass, %s, true)", [self._new[one.key][1], one.doc["_last"]]
-                )
-
     def _adjust(self) -> None:
         parts = list(self._before.values())
 
@@ -296,8 +244,8 @@ class _Reversal:
             now = self._now.get(self._new.get(was.key, was.key))
             if now is None:
                 return
-            for statement in (*adjust(now, was, self._home(now), parts), *settle(now, was, self._home(now))):
-                self._connection.run(statement)
+            home = self._home(now)
+            self._connection.run_all([*adjust(now, was, home, parts), *settle(now, was, home)])
 
         wanted = [
             was
@@ -313,7 +261,11 @@ class _Reversal:
         for key, was in self._before.items():
             if key not in self._now and self._new.get(key) not in self._now:
                 self._find_again(was)
-        self._count_on(self._before.values())
+        for was in self._before.values():
+            if was.kind == "relation" and "_last" in was.doc and was.key in self._new:
+                # A counter continues from its earlier value.
+                here = [self._new[was.key][1], was.doc["_last"]]
+                self._connection.run("select setval(%s::oid::regclass, %s, true)", here)
 
     def _remember(self) -> None:
         for old, new in self._new.items():
@@ -354,33 +306,26 @@ class _Reversal:
     def _type_at(self, oid: int | None) -> int | None:
         return oid if not oid else self._new.get(("type", oid, 0), ("type", oid, 0))[1]
 
+    def _table(self, thing: Thing) -> Thing | None:
+        """The table that it is part of, as it is now."""
+        return self._now.get(("relation", self._at(thing.of), 0)) if thing.of else None
+
     def _home(self, thing: Thing) -> str:
-        """The table that it is part of, as it is called now."""
-        if domain := self._type_at(thing.doc.get("_domain")):
-            return self._now[("type", domain, 0)].sql if ("type", domain, 0) in self._now else ""
-        home = self._now.get(("relation", self._at(thing.of), 0)) if thing.of else None
+        """What it is part of, as that is called now."""
+        domain = self._type_at(thing.doc.get("_domain"))
+        home = self._now.get(("type", domain, 0)) if domain else self._table(thing)
         return home.sql if home else ""
 
-    def _content(self, oid: int) -> str:
-        return dropped_tables.content(self._connection, oid)
-
-    def _saved(self, column: Thing) -> dict[str, Any] | None:
-        return next(
-            (
-                one
-                for one in self._step.saved
-                if one["relation"] == column.oid and _number(column) in one.get("lost", ())
-            ),
-            None,
-        )
+    def _saved(self, column: Thing) -> dict[str, Any]:
+        """The rows that have its values of before."""
+        for one in self._step.saved:
+            if one["relation"] == column.oid and _number(column) in one.get("lost", ()):
+                return one
+        raise Odd(self._shown(column), "has lost its values of before")
 
     def _shown(self, thing: Thing) -> str:
-        home = self._now.get(("relation", self._at(thing.of), 0)) if thing.of else None
+        home = self._table(thing)
         return f"{home.shown}.{thing.doc['name']}" if home and thing.kind != "relation" else thing.shown
-
-    def _shown_table(self, oid: int) -> str:
-        thing = self._now.get(("relation", oid, 0))
-        return thing.shown if thing else str(oid)
 
     def _all(self, things: Sequence[Any], act: Callable[[Any], None], shown: Callable[[Any], str]) -> None:
         """Whatever order they need: those that do not go yet are tried again when others have gone."""
@@ -399,7 +344,11 @@ class _Reversal:
                     self._connection.run("rollback to savepoint takeback_one")
                     self._now = definitions.read(self._connection)
                     later.append(one)
-                    errors[shown(one)] = error.why if isinstance(error, Odd) else _said(error)
+                    errors[shown(one)] = (
+                        error.why
+                        if isinstance(error, Odd)
+                        else f"the server says no: {error.diag.message_primary}"
+                    )
             if len(later) == len(left):
                 name = shown(left[0])
                 raise Odd(name, errors[name])
@@ -423,7 +372,3 @@ _BUSY = ("", "08", "57", "55", "40", "53")  # not a matter of what is done
 def _difference(name: str, was: Thing, now: Thing) -> str:
     values = [json.dumps(thing.core.get(name), ensure_ascii=False) for thing in (was, now)]
     return f"{name}: {values[0]} before, {values[1]} now" if max(map(len, values)) <= _LONGEST else name
-
-
-def _said(error: Any) -> str:
-    return f"the server says no: {error.diag.message_primary}"

@@ -35,25 +35,19 @@ class Conflicts:
             self.first.append(One(table, key, kind, detail))
 
 
-def told(found: Conflicts) -> dict[str, Any]:
-    return {"conflicts": [tuple(one) for one in found.first], "count": found.count}
-
-
 def gather(
     place: OpenFile, op: SqliteOp, tables: list[Images], left_out: dict[int, tuple[str, str]], into: Conflicts
 ) -> None:
+    odd = (
+        f"FROM {SKIP} s JOIN main.takeback_image i USING (no) "
+        f"WHERE s.kind <> '{ALREADY}' AND NOT s.forced AND +i.tbl = ?"
+    )
     for images in tables:
-        total = place.connection.execute(
-            f"SELECT count(*) FROM {SKIP} s JOIN main.takeback_image i USING (no) "
-            f"WHERE s.kind <> '{ALREADY}' AND NOT s.forced AND +i.tbl = ?",
-            (images.number,),
-        ).get
+        total = place.connection.execute(f"SELECT count(*) {odd}", (images.number,)).get
         if not total:
             continue
         rows = place.connection.execute(
-            f"SELECT s.kind, i.* FROM {SKIP} s JOIN main.takeback_image i USING (no) "
-            f"WHERE s.kind <> '{ALREADY}' AND NOT s.forced AND +i.tbl = ? ORDER BY no LIMIT ?",
-            (images.number, LISTED),
+            f"SELECT s.kind, i.* {odd} ORDER BY no LIMIT ?", (images.number, LISTED)
         ).fetchall()
         for kind, no, _, key, did, *columns in rows:
             into.first.append(_one(place, op, images, (kind, no, key, did, columns), left_out))

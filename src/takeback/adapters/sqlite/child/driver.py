@@ -3,10 +3,12 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 import apsw
 
+from takeback.adapters.sqlite.wire import Tell
 from takeback.errors import Refused, ResourceUnreachable, StatementFailed, StoreBusy, TakebackError
 
 
@@ -221,11 +223,6 @@ _FIRST_LOOK = 1.0  # seconds: most waits are shorter
 _PAUSES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025)  # SQLite's own; then the last one, twice as long
 _LOCKS = "/proc/locks"
 
-Tell = Callable[[int, str], None]  # the number and the words of a process; 0: not known
-
-
-def nobody_listens(process: int, words: str) -> None: ...
-
 
 class Patience:
     """SQLite calls it each time a lock is not free, to ask whether to keep waiting."""
@@ -234,7 +231,7 @@ class Patience:
         """`seconds`: 0: no limit."""
         self._path = path
         self._seconds = seconds
-        self._has_parent = has_parent
+        self.has_parent = has_parent
         self._tell = tell
         self._began = self._look_at = 0.0
         self.holder = ""  # who had it when it was last waited for, in words
@@ -248,7 +245,7 @@ class Patience:
             return False
         if now >= self._look_at:
             self._look_at = now + _FIRST_LOOK
-            if not self._has_parent():
+            if not self.has_parent():
                 return False  # nobody waits for it any more
             self._look()
         time.sleep(_PAUSES[times] if times < len(_PAUSES) else 2 * _PAUSES[-1])
@@ -265,7 +262,10 @@ class Patience:
 def _with_locks(path: str) -> Iterator[int]:
     """Other processes that have one on the file or, with a write-ahead log, on its index; those that write first.
     (Opening the file to ask would give up the locks that we have.)"""
-    files = {one.st_ino for one in map(_stat, (path, f"{path}-shm")) if one is not None}
+    files: set[int] = set()
+    for one in (path, f"{path}-shm"):
+        with suppress(OSError):
+            files.add(os.stat(one).st_ino)
     try:
         with open(_LOCKS, encoding="ascii") as file:
             lines = [line.split() for line in file if "->" not in line]  # which is one that waits itself
@@ -276,13 +276,6 @@ def _with_locks(path: str) -> Iterator[int]:
             if len(one) > 5 and one[3] == kind and int(one[5].rpartition(":")[2]) in files:
                 if (process := int(one[4])) > 0 and process != os.getpid():
                     yield process
-
-
-def _stat(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
 
 
 def _name(process: int) -> str:

@@ -21,7 +21,7 @@ class ForeignKey(NamedTuple):
     child: SqliteShape
     parent: SqliteShape
     columns: tuple[int, ...]  # of the child
-    refers: tuple[int, ...]  # to these of the parent
+    refers_to: tuple[int, ...]  # these of the parent
     is_indexed: bool = False  # the rows that refer to another are found by an index
 
     @property
@@ -32,7 +32,7 @@ class ForeignKey(NamedTuple):
     @property
     def finding(self) -> str:
         """Whether there is such a parent."""
-        where = " AND ".join(f"{quoted(self.parent.columns[to])} = ?" for to in self.refers)
+        where = " AND ".join(f"{quoted(self.parent.columns[to])} = ?" for to in self.refers_to)
         return f"SELECT 1 FROM main.{quoted(self.parent.name)} WHERE {where}"
 
     @property
@@ -44,12 +44,26 @@ class ForeignKey(NamedTuple):
             f"WHERE p.{self.parent.key_names[0]} = ? LIMIT {_FEW_OWN + 1}"
         )
 
+    def has_parent(self, child: str, offset: int | None = None) -> str:
+        return f"EXISTS (SELECT 1 FROM main.{quoted(self.parent.name)} p WHERE {self.matches(child, 'p', offset)})"
+
+    def refers(self, child: str, offset: int | None = None) -> str:
+        """Whether a child names a parent at all."""
+        return " AND ".join(f"{self._child(child, at, offset)} IS NOT NULL" for at in self.columns)
+
+    def referred(self, parents: Images) -> str:
+        """Rows `c` of the child, beside images `i` of the parents that they referred to."""
+        return f"main.takeback_image i JOIN main.{quoted(self.child.name)} c ON " + " AND ".join(
+            f"c.{quoted(self.child.columns[at])} = i.c{parents.width + to}"
+            for at, to in zip(self.columns, self.refers_to, strict=True)
+        )
+
     def matches(self, child: str, parent: str, offset: int | None = None) -> str:
         """The parent's column first: its collation and type are the ones that count. `offset`: the child is an
         image."""
         return " AND ".join(
             f"{parent}.{quoted(self.parent.columns[to])} = {self._child(child, at, offset)}"
-            for at, to in zip(self.columns, self.refers, strict=True)
+            for at, to in zip(self.columns, self.refers_to, strict=True)
         )
 
     def _child(self, alias: str, at: int, offset: int | None) -> str:
@@ -120,26 +134,20 @@ def broken(
     """After rows were put back: number of the image, what is wrong, and with which table or rows."""
     for key in keys:
         if (images := tables.get(key.child.name.lower())) is not None:
-            given = " AND ".join(f"i.c{at} IS NOT NULL" for at in key.columns)
             for (no,) in place.ours(
-                f"SELECT i.no FROM main.takeback_image i WHERE {images.active} AND i.did <> 'I' AND {given} AND NOT "
-                f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('i', 'p', 0)})"
+                f"SELECT i.no FROM main.takeback_image i WHERE {images.active} AND i.did <> 'I' "
+                f"AND {key.refers('i', 0)} AND NOT {key.has_parent('i', 0)}"
             ):
                 if not tolerated.pointed_nowhere(key, no):
                     yield no, PARENT_GONE, key.parent.name
         if (images := tables.get(key.parent.name.lower())) is not None:
-            held = " AND ".join(
-                f"c.{quoted(key.child.columns[at])} = i.c{images.width + to}"
-                for at, to in zip(key.columns, key.refers, strict=True)
-            )
             known = [key.child.columns[at] for at in key.child.key] or [key.child.rowid]
             listed = ", ".join(f"c.{quoted(one)}" for one in known)
             referring: dict[int, list[str]] = {}
             counts: Counter[int] = Counter()
             for no, *values in place.ours(
-                f"SELECT i.no, {listed} FROM main.takeback_image i JOIN main.{quoted(key.child.name)} c ON {held} "
-                f"WHERE {images.active} AND i.did <> 'D' AND NOT "
-                f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('c', 'p')})"
+                f"SELECT i.no, {listed} FROM {key.referred(images)} "
+                f"WHERE {images.active} AND i.did <> 'D' AND NOT {key.has_parent('c')}"
             ):
                 counts[no] += 1
                 if len(some := referring.setdefault(no, [])) < _FEW:
@@ -161,23 +169,15 @@ def referring(place: OpenFile, mine: SqliteOp) -> Iterator[tuple[SqliteShape, An
         if not number or sql != key.parent.sql:
             continue
         images = Images(number, key.parent, mine.no, mine.last)
-        held = " AND ".join(
-            f"c.{quoted(key.child.columns[at])} = i.c{images.width + to}"
-            for at, to in zip(key.columns, key.refers, strict=True)
-        )
         names = ", ".join(f"c.{one}" for one in key.child.key_names)
         whole = ", ".join(f"c.{quoted(one)}" for one in key.child.columns)
         for row in place.ours(
-            f"SELECT {names}, {whole} FROM main.takeback_image i JOIN main.{quoted(key.child.name)} c ON {held} "
-            f"WHERE {images.span} AND i.did = 'I'"
+            f"SELECT {names}, {whole} FROM {key.referred(images)} WHERE {images.span} AND i.did = 'I'"
         ):
-            from takeback.adapters.sqlite.child.shapes import key_of
-
             yield key.child, row[0] if key.child.rowid else key_of(key.child, row[len(key.child.key_names) :])
 
 
-# Foreign keys that pointed nowhere before an op was made: SQLite enforces them only on request, so such
-# rows exist.
+# Foreign keys that pointed nowhere before an op was made: SQLite enforces them only on request, so such rows exist.
 # An op notes which of its images are about them. Its undo may leave exactly these as they were, and no others.
 
 
@@ -212,11 +212,9 @@ def before(connection: SqliteConnection, shapes: Mapping[str, SqliteShape], name
         if key.child.name.lower() not in names:
             continue
         shape = key.child
-        given = " AND ".join(f"c.{quoted(shape.columns[at])} IS NOT NULL" for at in key.columns)
         columns = ", ".join(f"c.{one}" for one in (*shape.key_names, *map(quoted, shape.columns)))
         rows = connection.execute(
-            f"SELECT {columns} FROM main.{quoted(shape.name)} c WHERE {given} AND NOT EXISTS "
-            f"(SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('c', 'p')})"
+            f"SELECT {columns} FROM main.{quoted(shape.name)} c WHERE {key.refers('c')} AND NOT {key.has_parent('c')}"
         )
         width = len(shape.key_names)
         if keys := [row[0] if shape.rowid else key_of(shape, row[width:]) for row in rows]:
@@ -280,11 +278,11 @@ def _may_be_awaited(place: OpenFile, key: ForeignKey, tables: Mapping[str, Mappi
     )
 
 
-def _keys(place: OpenFile) -> list[ForeignKey]:
+def _keys(place: OpenFile) -> tuple[ForeignKey, ...]:
     if place.links is None:
         with place.as_ours():
             place.links = tuple(of(place.connection, place.shapes))
-    return list(place.links)
+    return place.links
 
 
 def _is_quick(place: OpenFile, key: ForeignKey) -> bool:
@@ -297,25 +295,24 @@ def _is_quick(place: OpenFile, key: ForeignKey) -> bool:
 
 def _without_parent(key: ForeignKey, images: Images, parents: Images | None) -> str:
     """Images of rows that pointed nowhere. What the op itself did to the parents is taken into account."""
-    given = " AND ".join(f"i.c{at} IS NOT NULL" for at in key.columns)
-    there = f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('i', 'p', 0)})"
+    there, given = key.has_parent("i", 0), key.refers("i", 0)
     listed = f"SELECT i.no FROM main.takeback_image i WHERE {images.span} AND i.did <> '{INSERT}' AND {given}"
     if parents is None:
         return f"{listed} AND NOT {there} ORDER BY i.no"
     child = ", ".join(f"i.c{at}" for at in key.columns)
-    went = _listed(parents, key.refers, 0, (UPDATE, DELETE))
-    came = _listed(parents, key.refers, parents.width, (INSERT, UPDATE))
+    went = _listed(parents, key.refers_to, 0, (UPDATE, DELETE))
+    came = _listed(parents, key.refers_to, parents.width, (INSERT, UPDATE))
     return f"{listed} AND ({child}) NOT IN ({went}) AND (NOT {there} OR ({child}) IN ({came})) ORDER BY i.no"
 
 
 def _awaited(key: ForeignKey, images: Images, children: Images | None) -> str:
     """Images of rows that came, and how many rows pointed to each before."""
     width = images.width
-    moved = " OR ".join(f"i.c{to} IS NOT i.c{width + to}" for to in key.refers)
+    moved = " OR ".join(f"i.c{to} IS NOT i.c{width + to}" for to in key.refers_to)
     came = f"{images.span} AND (i.did = '{INSERT}' OR (i.did = '{UPDATE}' AND ({moved})))"
     pairs = [
         (f"t.{quoted(key.child.columns[at])}", f"j.c{at}", f"i.c{width + to}")
-        for at, to in zip(key.columns, key.refers, strict=True)
+        for at, to in zip(key.columns, key.refers_to, strict=True)
     ]
     on = " AND ".join(f"{now} = {after}" for now, _, after in pairs)
     listed = (
@@ -346,18 +343,10 @@ def _listed(images: Images, columns: tuple[int, ...] | None, offset: int, did: t
 
 
 def _stretches(nos: Iterable[int]) -> list[list[int]]:
-    found = list(_runs(nos))
-    return found if len(found) <= _STRETCHES else [[found[0][0], found[-1][1]]]
-
-
-def _runs(nos: Iterable[int]) -> Iterator[list[int]]:
-    run: list[int] = []
+    found: list[list[int]] = []
     for no in nos:
-        if run and no == run[1] + 1:
-            run[1] = no
-            continue
-        if run:
-            yield run
-        run = [no, no]
-    if run:
-        yield run
+        if found and no == found[-1][1] + 1:
+            found[-1][1] = no
+        else:
+            found.append([no, no])
+    return found if len(found) <= _STRETCHES else [[found[0][0], found[-1][1]]]

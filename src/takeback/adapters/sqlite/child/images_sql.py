@@ -4,7 +4,7 @@ back. Everything is done in sets by SQLite: no row passes through Python."""
 from typing import NamedTuple
 
 from takeback.adapters.sqlite.child.driver import quoted
-from takeback.adapters.sqlite.child.log import NOTHING
+from takeback.adapters.sqlite.child.log import NOTHING, image_columns
 from takeback.adapters.sqlite.child.shapes import SqliteShape
 
 SKIP = "temp.takeback_skip"
@@ -48,17 +48,10 @@ class Images(NamedTuple):
     def forced(self) -> str:
         return "0" if self.all else f"EXISTS (SELECT 1 FROM {SKIP} s WHERE s.no = i.no AND s.forced)"
 
-    def half(self, offset: int, columns: tuple[int, ...] | None = None) -> str:
-        """The columns of an image: offset 0 before, `width` after."""
-        return ", ".join(f"i.c{offset + at}" for at in (columns or range(self.width)))
-
     @property
     def before(self) -> str:
-        return self.half(0)
-
-    @property
-    def after(self) -> str:
-        return self.half(self.width)
+        """The columns of an image: what the row was."""
+        return ", ".join(f"i.c{at}" for at in range(self.width))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -109,23 +102,23 @@ class Images(NamedTuple):
 
     def log_back(self, further: int) -> str:
         """Images of the taking back: what the op left is what it finds. Their numbers are so much higher."""
-        names = ", ".join(f"c{at}" for at in range(2 * self.width))
-        return f"""
-            INSERT INTO main.takeback_image (no, tbl, k, did, {names})
-            SELECT i.no + {further}, i.tbl, i.k,
-                CASE i.did WHEN 'I' THEN 'D' WHEN 'D' THEN 'I' ELSE 'U' END, {self.after}, {self.before}
+        after = ", ".join(f"i.c{self.width + at}" for at in range(self.width))
+        return f"""{self._adding(further)}
+                CASE i.did WHEN 'I' THEN 'D' WHEN 'D' THEN 'I' ELSE 'U' END, {after}, {self.before}
             FROM main.takeback_image i WHERE {self.active} AND NOT {self.forced}"""
 
     def log_forced(self, further: int) -> str:
         """Log the present rows, which are about to be overwritten."""
-        names = ", ".join(f"c{at}" for at in range(2 * self.width))
         now = ", ".join(f"t.{quoted(name)}" for name in self.shape.columns)
-        return f"""
-            INSERT INTO main.takeback_image (no, tbl, k, did, {names})
-            SELECT i.no + {further}, i.tbl, i.k,
+        return f"""{self._adding(further)}
                 CASE WHEN NOT {self.present} THEN 'I' WHEN i.did = 'I' THEN 'D' ELSE 'U' END, {now}, {self.before}
             FROM {self.joined}
             WHERE {self.active} AND {self.forced} AND ({self.present} OR i.did <> 'I')"""
+
+    def _adding(self, further: int) -> str:
+        columns = image_columns(0, 2 * self.width)
+        return f"""
+            INSERT INTO main.takeback_image (no, tbl, k, did, {columns}) SELECT i.no + {further}, i.tbl, i.k,"""
 
     def delete(self) -> str:
         """Rows that were not there, and those that would be in the way of what comes back."""

@@ -20,6 +20,7 @@ from takeback.adapters.sqlite.child.shapes import SqliteShape
 from takeback.errors import Corrupt, FormatTooNew, Refused
 
 INSERT, UPDATE, DELETE = "I", "U", "D"
+VERBS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}  # in a receipt
 NOTHING = "N"  # what is left of an image whose op, for this row, does not count any more
 _FIRST_WIDTH = 32
 _WIDEST = 1990
@@ -109,16 +110,13 @@ class Log:
     def number(self, shape: SqliteShape) -> int:
         """Of a table as it looks now."""
         if (known := self._numbers.get(id := shape.id)) is None:
-            found = self._connection.execute(
-                "SELECT no FROM main.takeback_table WHERE name = ? AND sql = ?", id
-            ).fetchone()
-            if found is None:
+            if (known := self.number_of(shape)) is None:
                 self._connection.execute(
                     "INSERT INTO main.takeback_table (name, sql, shape) VALUES (?, ?, ?)",
                     (*id, shape.told()),
                 )
-                found = (self._connection.last_insert_rowid(),)
-            known = self._numbers[id] = found[0]
+                known = self._connection.last_insert_rowid()
+            self._numbers[id] = known
         return known
 
     def number_of(self, shape: SqliteShape) -> int | None:
@@ -154,20 +152,15 @@ class Log:
 
     def next_number(self) -> int:
         """Of an op that is written next."""
-        if self._next is not None and self._recent <= _RECENT:
-            return self._next
-        return self._found_number()
-
-    def _found_number(self) -> int:
-        if self._next is not None:
+        if self._next is None:
+            last, self._recent = self._connection.execute(
+                "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), (SELECT last FROM main.takeback_op "
+                "ORDER BY no DESC LIMIT 1)), (SELECT count(*) FROM main.takeback_recent)"
+            ).fetchone()
+            self._next = int(last or 0) + 1
+        elif self._recent > _RECENT:
             self.settle()
-            return self._next
-        last, self._recent = self._connection.execute(
-            "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), "
-            "(SELECT last FROM main.takeback_op ORDER BY no DESC LIMIT 1)), (SELECT count(*) FROM main.takeback_recent)"
-        ).fetchone()
-        self._next = number = int(last or 0) + 1
-        return number
+        return self._next
 
     def add_op(self, no: int, id: str, last: int, undoes: str, about: dict[str, Any]) -> None:
         self.settle()
@@ -183,7 +176,11 @@ class Log:
         op: tuple[Any, ...] = (no, id, last, FORMAT, int(time.time()), about)
         for image in images:
             width = len(image) - 3
-            statement = self._adding_small.get(width) or self._small(width)
+            if (statement := self._adding_small.get(width)) is None:
+                statement = self._adding_small[width] = (
+                    "INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, "
+                    f"{image_columns(0, width)}) VALUES ({', '.join('?' * (width + 9))})"
+                )
             self._connection.execute(statement, op + image)
             op = (op[0] + (2 if op[1] else 1), None, None, None, None, None)
         self._next = last + 1
@@ -197,20 +194,12 @@ class Log:
         self._recent += 1
         return True
 
-    def _small(self, width: int) -> str:
-        statement = (
-            "INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, "
-            f"{image_columns(0, width)}) VALUES ({', '.join('?' * (width + 9))})"
-        )
-        self._adding_small[width] = statement
-        return statement
-
     def settle(self) -> None:
         """Everything to its place. In a transaction that writes."""
         if not self.is_there:
             return
         if self._next is None:
-            self._found_number()
+            self.next_number()
         if not self._recent:
             return
         columns = image_columns(0, self.width)
@@ -247,8 +236,7 @@ class Log:
 
     def tables_of(self, op: SqliteOp) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
         """Number, name, sql and shape of each table that the op has images of."""
-        numbers = op.about.get("numbers", ())
-        for no in numbers:
+        for no in op.about.get("numbers", ()):
             name, sql, shape = self._connection.execute(
                 "SELECT name, sql, shape FROM main.takeback_table WHERE no = ?", (no,)
             ).fetchone()
@@ -333,7 +321,7 @@ class WrittenImages:
         log = self._log
         number = 0
         images: list[tuple[Any, ...]] = []
-        tally = {INSERT: 0, UPDATE: 0, DELETE: 0}
+        tally = dict.fromkeys(VERBS, 0)
         for key, did, *columns in rows:
             if not number:
                 if not log.is_there:
@@ -354,8 +342,8 @@ class WrittenImages:
     def count(self, shape: SqliteShape, number: int, tally: dict[str, int]) -> None:
         if number not in self.numbers:
             self.numbers.append(number)
-        found = self.counts.setdefault(shape.name, {"inserted": 0, "updated": 0, "deleted": 0})
-        for word, did in (("inserted", INSERT), ("updated", UPDATE), ("deleted", DELETE)):
+        found = self.counts.setdefault(shape.name, dict.fromkeys(VERBS.values(), 0))
+        for did, word in VERBS.items():
             found[word] += tally.get(did, 0)
 
     def about(self) -> dict[str, Any]:

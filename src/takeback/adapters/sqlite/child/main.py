@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 from takeback.adapters.sqlite import wire
-from takeback.errors import Conflict, Misuse, TakebackError
+from takeback.errors import Conflict, Misuse, TakebackError, Unavailable
 
 _IN, _OUT = 3, 4
 _LOOK = 5000  # ms: how often an idle one looks whether it still has a parent
@@ -25,7 +25,7 @@ def main(parent: int) -> None:
     poll.register(_IN, select.POLLIN)
     try:
         while True:
-            while not poll.poll(_patience(room)):
+            while not poll.poll(_LOOK if (left := room.due()) is None else min(_LOOK, int(left * 1000) + 1)):
                 if os.getppid() != parent:
                     return
             room.due()
@@ -37,25 +37,19 @@ def main(parent: int) -> None:
         room.close()
 
 
-def _patience(room: Any) -> int:
-    left = room.due()
-    return _LOOK if left is None else min(_LOOK, int(left * 1000) + 1)
-
-
 def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
     try:
         return "answer", room.answer(what, *given)
     except TakebackError as error:
-        resources = error.resources if isinstance(error, Conflict) else ()
-        return "error", (type(error).__name__, str(error), error.hint, resources)
+        found = error
     except UnicodeDecodeError:
         from takeback.adapters.sqlite.child.driver import not_utf8
 
         found = not_utf8()
-        return "error", (type(found).__name__, str(found), found.hint, ())
     except Exception as error:  # noqa: BLE001  # whatever it is, whoever asked must hear of it
-        name = type(error).__name__
-        return "error", ("Unavailable", f"SQLite: {name}: {error}", "Nothing was changed.", ())
+        found = Unavailable(f"SQLite: {type(error).__name__}: {error}", hint="Nothing was changed.")
+    further = {"hint": found.hint} | ({"resources": found.resources} if isinstance(found, Conflict) else {})
+    return "error", (type(found).__name__, str(found), further)
 
 
 def _tell(process: int, words: str) -> None:

@@ -10,11 +10,13 @@ import apsw
 
 from takeback.adapters.sqlite.child import driver
 from takeback.adapters.sqlite.child.driver import Cursor, Patience, SqliteConnection, Watchman
-from takeback.adapters.sqlite.child.log import Log
+from takeback.adapters.sqlite.child.log import Log, SqliteOp
 from takeback.adapters.sqlite.child.shapes import SqliteShape, shapes
-from takeback.errors import NoRemedy, RowsHeld
+from takeback.errors import NoRemedy, ResourceUnreachable, RowsHeld, TakebackError
 
 _KNOWN = 1000  # statements
+HAS_COUNTERS = "SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'"
+COUNTERS = "SELECT name, seq FROM main.sqlite_sequence"
 _HAS_MOVED = apsw.SQLITE_FCNTL_HAS_MOVED
 
 
@@ -28,9 +30,8 @@ class OpenFile:
         self.connection = driver.connection(path)
         self.connection.set_busy_handler(patience)
         self.connection.set_authorizer(self.watchman)
-        self.cursor = (
-            self.connection.cursor()
-        )  # for what answers no rows; one for each statement takes its time
+        # For what answers no rows; one for each statement takes its time.
+        self.cursor = self.connection.cursor()
         self.shapes: dict[str, SqliteShape] = {}
         self.has_virtual = False
         self.links: tuple[Any, ...] | None = None  # foreign keys; None: not looked for yet
@@ -73,6 +74,11 @@ class OpenFile:
             yield
         except apsw.Error as error:
             raise driver.said(error, self.path) from None
+
+    def trouble(self, error: apsw.Error) -> TakebackError:
+        """The same of a statement of the user, which may have been refused by us."""
+        refusal = self.watchman.refusal
+        return refusal if refusal and isinstance(error, apsw.AuthError) else driver.said(error, self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -117,10 +123,7 @@ class OpenFile:
             self._reading.clear()
             self.links = None
             self.log.fresh()
-            self.counts_rows = (
-                self.ours("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
-                is not None
-            )
+            self.counts_rows = self.ours(HAS_COUNTERS).fetchone() is not None
             self.has_virtual = any(shape.virtual for shape in self.shapes.values())
             self._version = version
             if any(shape.unseen for shape in self.shapes.values()):
@@ -137,15 +140,16 @@ class OpenFile:
 
     def sequence(self) -> dict[str, Any]:
         """The counters of AUTOINCREMENT."""
-        if not self.counts_rows and not self.watchman.schema:
-            return {}
-        if not self.counts_rows:  # one may have come with this transaction
-            if (
-                self.ours("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
-                is None
-            ):
-                return {}
-        return dict(self.ours("SELECT name, seq FROM main.sqlite_sequence").fetchall())
+        # The first of them may have come with this transaction.
+        if self.counts_rows or (self.watchman.schema and self.ours(HAS_COUNTERS).fetchone()):
+            return dict(self.ours(COUNTERS).fetchall())
+        return {}
+
+    def op(self, id: str) -> SqliteOp | None:
+        with self.understood():
+            self.look()
+            with self.as_ours():
+                return self.log.op(id)
 
     def keep_before_readable(self) -> None:
         """With a rollback journal, others cannot read any more once changed pages reach the file before the commit."""
@@ -189,6 +193,11 @@ class OpenFile:
             statement = f"SELECT {shape.selected} FROM main.{driver.quoted(shape.name)} WHERE {where}"
             self._reading[shape.name] = statement
         return statement
+
+    def refuse_orphan(self, state: str = "Nothing was changed.") -> None:
+        """Nobody hears any more how it went, and others may have begun to look what became of it."""
+        if not self._patience.has_parent():
+            raise ResourceUnreachable("The process that asked for this has ended.", hint=state)
 
     def commit(self) -> None:
         if self._before is not None:

@@ -1,16 +1,23 @@
 """A program with a SQLite of its own: the file is copied before and compared after, our tables in it put back."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
 
 from takeback.adapters.sqlite.child import foreign_keys, schema_change
-from takeback.adapters.sqlite.child.driver import IN_THE_HEADER, OURS, SqliteConnection, quoted, said
+from takeback.adapters.sqlite.child.driver import (
+    IN_THE_HEADER,
+    OURS,
+    SqliteConnection,
+    connection,
+    quoted,
+    said,
+)
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, NAMES, UPDATE, WrittenImages
-from takeback.adapters.sqlite.child.open_file import OpenFile
+from takeback.adapters.sqlite.child.open_file import COUNTERS, HAS_COUNTERS, OpenFile
 from takeback.adapters.sqlite.child.shapes import SqliteShape, key_of, shapes
 from takeback.adapters.sqlite.child.transaction import told
 from takeback.errors import NoRemedy, ResourceUnreachable
@@ -26,14 +33,6 @@ _LOST = "the way back of earlier effects, for the program changed the tables of 
 def strangers(place: OpenFile) -> list[str]:
     """Tables and indexes that have a name of ours and are not ours: where they are, there can be no log."""
     return [] if place.log.is_there else sorted(_there(place.connection, "main"))
-
-
-def refuse_strangers(place: OpenFile) -> None:
-    for name in strangers(place):
-        raise NoRemedy(
-            f"{name} is a name that takeback needs for a table of its own.",
-            hint="Nothing was changed. Rename it, or use another file.",
-        )
 
 
 def put_back(place: OpenFile) -> dict[str, list[str]]:
@@ -76,6 +75,26 @@ def _ops_without(connection: SqliteConnection, one: str, other: str) -> int:
 # What differs is logged as one op, as if it had gone through us.
 
 
+def snapshot(place: OpenFile, to: str) -> None:
+    with place.as_ours():
+        names = strangers(place)
+    if names:
+        raise NoRemedy(
+            f"{names[0]} is a name that takeback needs for a table of its own.",
+            hint="Nothing was changed. Rename it, or use another file.",
+        )
+    take(place.connection, place.path, to)
+
+
+def recall(_place: OpenFile, then: str, to: str) -> None:
+    """The same from files as they were, which may be in the middle of something, as after a crash."""
+    made = connection(then)
+    try:
+        take(made, then, to)
+    finally:
+        made.close(True)
+
+
 def take(connection: SqliteConnection, path: str, to: str) -> None:
     """A whole and consistent copy, also while others write; durable, with its name, when this returns."""
     part = f"{to}.part"
@@ -90,13 +109,9 @@ def take(connection: SqliteConnection, path: str, to: str) -> None:
                     backup.step(-1)
         finally:
             copy.close()
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(part)
         os.rename(part, to)
-        _sync_directory(to)
+        _sync(os.path.dirname(to) or ".")
     except apsw.FullError:
         with suppress(FileNotFoundError):
             os.unlink(part)
@@ -113,11 +128,15 @@ def take(connection: SqliteConnection, path: str, to: str) -> None:
         ) from None
 
 
-def compare(place: OpenFile, copy: str, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
-    """Log the changes since then as an op; None if there are none."""
+def compare(place: OpenFile, copy: str, id: str) -> dict[str, Any] | None:
+    """Log the changes since then as an op; None if there are none. Twice is once."""
+    if (done := place.op(id)) is not None:
+        return told(done.about)
+    if not os.path.exists(copy):
+        return None
     with _beside(place, copy):
         try:
-            return _compared(place, id, has_parent)
+            return _compared(place, id)
         except UnicodeDecodeError:
             pass  # with it goes the cursor that would keep the copy from being detached
     raise NoRemedy(
@@ -126,17 +145,14 @@ def compare(place: OpenFile, copy: str, id: str, has_parent: Callable[[], bool])
     )
 
 
-def _compared(place: OpenFile, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
+def _compared(place: OpenFile, id: str) -> dict[str, Any] | None:
     with place.writing():
         if (done := place.log.op(id)) is not None:
             return told(done.about)
         about = _logged(place, id)
         if about is None:
             return None
-        if not has_parent():
-            raise ResourceUnreachable(
-                "The process that asked for this has ended.", hint="Nothing was recorded."
-            )
+        place.refuse_orphan("Nothing was recorded.")
         place.commit()
         return told(about)
 
@@ -172,11 +188,7 @@ def _logged(place: OpenFile, id: str) -> dict[str, Any] | None:
         written.add(shape, _differences(place.connection, shape))
     for shape, rows in schema_change.rows(place, change):
         written.add(shape, rows)
-    about = {**written.about(), **_others(place, before), **ours}
-    if change.objects:
-        about["schema"] = change.to_json()
-    if change.tables:
-        about["whole"] = sorted(change.tables)
+    about = {**written.about(), **_others(place, before), **ours, **change.about()}
     if not about:
         return None
     if not place.log.is_there:
@@ -189,20 +201,13 @@ def _logged(place: OpenFile, id: str) -> dict[str, Any] | None:
 
 
 def _others(place: OpenFile, before: SqliteConnection) -> dict[str, Any]:
-    about: dict[str, Any] = {}
-    then, now = _sequence(before), _sequence(place.connection)
-    moved = {name: [then.get(name), now.get(name)] for name in {**then, **now}}
-    if moved := {name: pair for name, pair in moved.items() if pair[0] != pair[1]}:
-        about["sequence"] = moved
-    header = {name: [before.pragma(name), place.connection.pragma(name)] for name in IN_THE_HEADER}
-    if header := {name: pair for name, pair in header.items() if pair[0] != pair[1]}:
-        about["header"] = header
-    return about
-
-
-def _sequence(connection: SqliteConnection) -> dict[str, Any]:
-    there = connection.execute("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
-    return dict(connection.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall()) if there else {}
+    sides = (before, place.connection)
+    counters = (
+        dict(one.execute(COUNTERS).fetchall()) if one.execute(HAS_COUNTERS).get else {} for one in sides
+    )
+    header = ({name: one.pragma(name) for name in IN_THE_HEADER} for one in sides)
+    about = {"sequence": schema_change.moved(*counters), "header": schema_change.moved(*header)}
+    return {name: pairs for name, pairs in about.items() if pairs}
 
 
 def _differences(connection: SqliteConnection, shape: SqliteShape) -> Iterator[tuple[Any, ...]]:
@@ -237,8 +242,8 @@ def _differences(connection: SqliteConnection, shape: SqliteShape) -> Iterator[t
         yield (row[0] if shape.rowid else key_of(shape, before), DELETE, *before, *(None,) * width)
 
 
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,6 +1,6 @@
 """Put back what an op changed: rows, in parts; tables, indexes, views, triggers, counters, versions."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apsw
@@ -34,50 +34,40 @@ class Putting(NamedTuple):
         """Where no row is in the way of another: what a part has put back, no other part touches. How many images of
         its own it has."""
         logged = 0
-        for images in tables:
-            for part in _parts(images):
-                logged += self._log(part)
-                self._delete(part)
-                self._insert(part)
-                if not self.refused:
-                    self._verify(part)
+        for part in _parts(tables):
+            logged += self.log((part,))
+            self.delete((part,))
+            self.insert((part,))
+            if not self.refused:
+                self.verify((part,))
         return logged
 
     def log(self, tables: Iterable[Images]) -> int:
-        return sum(self._log(part) for images in tables for part in _parts(images))
-
-    def delete(self, tables: Iterable[Images]) -> None:
-        _each(tables, self._delete)
-
-    def insert(self, tables: Iterable[Images]) -> None:
-        _each(tables, self._insert)
-
-    def verify(self, tables: Iterable[Images]) -> None:
-        """Nothing is said to be back that was not read again."""
-        _each(tables, self._verify)
-
-    def _log(self, part: Images) -> int:
         if self.further is None:
             return 0
-        self.connection.execute(part.log_back(self.further))
-        logged = self.connection.changes()
-        if self.forces:
-            self.connection.execute(part.log_forced(self.further))
+        logged = 0
+        for part in _parts(tables):
+            self.connection.execute(part.log_back(self.further))
             logged += self.connection.changes()
+            if self.forces:
+                self.connection.execute(part.log_forced(self.further))
+                logged += self.connection.changes()
         return logged
 
-    def _delete(self, part: Images) -> None:
-        self.connection.execute(part.delete())
+    def delete(self, tables: Iterable[Images]) -> None:
+        for part in _parts(tables):
+            self.connection.execute(part.delete())
 
-    def _insert(self, part: Images) -> None:
+    def insert(self, tables: Iterable[Images]) -> None:
         """If not all go in, each row is tried by itself, to name those that do not."""
-        self.connection.execute("SAVEPOINT takeback_insert")
-        try:
-            self.connection.execute(part.insert())
-        except apsw.ConstraintError:
-            self.connection.execute("ROLLBACK TO takeback_insert")
-            self._insert_each(part)
-        self.connection.execute("RELEASE takeback_insert")
+        for part in _parts(tables):
+            self.connection.execute("SAVEPOINT takeback_insert")
+            try:
+                self.connection.execute(part.insert())
+            except apsw.ConstraintError:
+                self.connection.execute("ROLLBACK TO takeback_insert")
+                self._insert_each(part)
+            self.connection.execute("RELEASE takeback_insert")
 
     def _insert_each(self, part: Images) -> None:
         rows = self.connection.execute(
@@ -90,23 +80,20 @@ class Putting(NamedTuple):
                 words = str(error).removeprefix("ConstraintError: ")
                 self.refused[no] = (conflicts.TAKEN, words)
 
-    def _verify(self, part: Images) -> None:
-        if wrong := self.connection.execute(part.count_wrong()).get:
-            raise UndoFailed(
-                f"{wrong} rows of {part.shape.name} did not get their old values back.",
-                hint="Nothing was changed.",
-            )
+    def verify(self, tables: Iterable[Images]) -> None:
+        """Nothing is said to be back that was not read again."""
+        for part in _parts(tables):
+            if wrong := self.connection.execute(part.count_wrong()).get:
+                raise UndoFailed(
+                    f"{wrong} rows of {part.shape.name} did not get their old values back.",
+                    hint="Nothing was changed.",
+                )
 
 
-def _each(tables: Iterable[Images], step: Callable[[Images], None]) -> None:
+def _parts(tables: Iterable[Images]) -> Iterator[Images]:
     for images in tables:
-        for part in _parts(images):
-            step(part)
-
-
-def _parts(images: Images) -> Iterator[Images]:
-    for first in range(images.first, images.last + 1, _PART):
-        yield images._replace(first=first, last=min(first + _PART - 1, images.last))
+        for first in range(images.first, images.last + 1, _PART):
+            yield images._replace(first=first, last=min(first + _PART - 1, images.last))
 
 
 # Tables, indexes, views and triggers that an op made, changed or dropped; counters of AUTOINCREMENT; the
@@ -134,7 +121,9 @@ class Restoring:
             found = now.get((one.type, one.name.lower()), "")
             if found != one.after:
                 self.possible = False
-                conflicts.add(one.table, "", "schema", f"{one.type} {one.name} {_since(found, one)}")
+                since = "was changed since" if found else "is not there any more"
+                words = "is as it was before already" if found == one.before else since
+                conflicts.add(one.table, "", "schema", f"{one.type} {one.name} {words}")
         for name, (_, after) in self._op.about.get("header", {}).items():
             if (found := self._connection.pragma(name)) != after:
                 self.possible = False
@@ -157,11 +146,8 @@ class Restoring:
             f"WHERE {images.span} AND {images.same(images.width)}"
         ).get
         left, there = (
-            self._connection.execute(query).get
-            for query in (
-                f"SELECT count(*) FROM main.takeback_image i WHERE {images.span}",
-                f"SELECT count(*) FROM {images.table}",
-            )
+            self._connection.execute(f"SELECT count(*) FROM {rows}").get
+            for rows in (f"main.takeback_image i WHERE {images.span}", images.table)
         )
         return not same == left == there
 
@@ -253,25 +239,17 @@ class Restoring:
 
     def about(self, sequence: dict[str, list[Any]]) -> dict[str, Any]:
         """The same, seen from the other side."""
-        told: dict[str, Any] = {}
-        if self.objects:
-            told["schema"] = [
+        header = self._op.about.get("header", {})
+        told = {
+            "schema": [
                 [one.type, one.name, one.table, one.after, one.before] for one in reversed(self.objects)
-            ]
-        if self.tables:
-            told["whole"] = sorted(self.tables)
-        if sequence:
-            told["sequence"] = sequence
-        if header := self._op.about.get("header"):
-            told["header"] = {name: [after, before] for name, (before, after) in header.items()}
-        return told
+            ],
+            "whole": sorted(self.tables),
+            "sequence": sequence,
+            "header": {name: [after, before] for name, (before, after) in header.items()},
+        }
+        return {name: one for name, one in told.items() if one}
 
 
 def _is_virtual(sql: str) -> bool:
     return sql[:14].upper() == "CREATE VIRTUAL"
-
-
-def _since(found: str, one: Object) -> str:
-    if found == one.before:
-        return "is as it was before already"
-    return "was changed since" if found else "is not there any more"

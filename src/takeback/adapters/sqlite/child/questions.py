@@ -6,7 +6,7 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.sqlite.child import programs
+from takeback.adapters.sqlite.child import foreign_keys, programs
 from takeback.adapters.sqlite.child.driver import said
 from takeback.adapters.sqlite.child.log import SqliteOp, refuse_missing
 from takeback.adapters.sqlite.child.open_file import OpenFile
@@ -15,17 +15,10 @@ from takeback.adapters.sqlite.wire import text
 from takeback.errors import Forgotten
 
 
-def op(place: OpenFile, id: str) -> SqliteOp | None:
-    with place.understood():
-        place.look()
-        with place.as_ours():
-            return place.log.op(id)
-
-
 def marker(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
     """Whether it was made and is in force, and its receipt. The answer is final: the process that may have been making
     it has ended or cannot commit any more."""
-    found = op(place, id)
+    found = place.op(id)
     if found is None:
         # Whoever may be making it holds the lock until it has ended; and looks, with the lock in hand, whether anybody
         # still waits for it.
@@ -46,20 +39,14 @@ def reread(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
     return (not found.undone_by, told(found.about)) if found is not None else (False, {})
 
 
-def settle(place: OpenFile) -> None:
-    """Move the newest log entries to their table, where they are found by row."""
-    if not place.log.is_there:
-        return
-    with place.writing():
-        place.log.settle()
-        place.commit()
-
-
 def standing_on(place: OpenFile, id: str) -> list[str]:
     """Later ops that changed the same rows, that changed rows of a table this one made or rebuilt, or whose rows
     refer to rows that this one made."""
-    settle(place)
-    mine = op(place, id)
+    if place.log.is_there:  # the newest entries go to their table, where they are found by row
+        with place.writing():
+            place.log.settle()
+            place.commit()
+    mine = place.op(id)
     if mine is None:
         return []
     with place.as_ours():
@@ -75,13 +62,10 @@ def standing_on(place: OpenFile, id: str) -> list[str]:
         }
         found |= _on_the_schema(place, mine)
         found |= _referring(place, mine)
-        newest_first = sorted(found, reverse=True)
         names = dict(
-            place.connection.execute(
-                "SELECT no, id FROM main.takeback_op WHERE no > ?", (mine.last,)
-            ).fetchall()
+            place.connection.execute("SELECT no, id FROM main.takeback_op WHERE no > ?", (mine.last,))
         )
-    return [names[no] for no in newest_first if no in names]
+    return [names[no] for no in sorted(found, reverse=True) if no in names]
 
 
 def _on_the_schema(place: OpenFile, mine: SqliteOp) -> set[int]:
@@ -104,25 +88,20 @@ def _on_the_schema(place: OpenFile, mine: SqliteOp) -> set[int]:
 
 
 def _referring(place: OpenFile, mine: SqliteOp) -> set[int]:
-    from takeback.adapters.sqlite.child import foreign_keys
-
     found: set[int] = set()
     for child, key in foreign_keys.referring(place, mine):
-        number = place.log.number_of(child)
-        if number is None:
-            continue
-        for (no,) in place.connection.execute(
+        later = place.connection.execute(
             "SELECT (SELECT max(o.no) FROM main.takeback_op o WHERE o.no <= i.no) FROM main.takeback_image i "
             "WHERE i.tbl = ? AND i.k = ? AND i.no > ?",
-            (number, key, mine.last),
-        ):
-            found.add(no)
+            (place.log.number_of(child), key, mine.last),
+        )
+        found.update(no for (no,) in later)
     return found
 
 
 def rows(place: OpenFile, id: str, after: int, limit: int) -> list[Any]:
     """Number, table, key, before and after, as text for people."""
-    mine = op(place, id)
+    mine = place.op(id)
     if mine is None:
         return []
     if mine.released:
@@ -135,8 +114,8 @@ def rows(place: OpenFile, id: str, after: int, limit: int) -> list[Any]:
         if not after:
             refuse_missing(place.connection, mine)
         tables = {no: (name, shape) for no, name, _, shape in place.log.tables_of(mine)}
-        width = 2 * max((len(shape["columns"]) for _, shape in tables.values()), default=0)
-        columns = "".join(f", c{at}" for at in range(width))
+        width = max((len(shape["columns"]) for _, shape in tables.values()), default=0)
+        columns = "".join(f", c{at}" for at in range(2 * width))
         number, where = ("no + (id IS NOT NULL)", "recent") if mine.recent else ("no", "image")
         found = place.connection.execute(
             f"SELECT {number} AS numbered, tbl, k, did{columns} FROM main.takeback_{where} WHERE no BETWEEN ? AND ? "
@@ -145,16 +124,9 @@ def rows(place: OpenFile, id: str, after: int, limit: int) -> list[Any]:
         )
         for no, table, key, did, *columns in found:
             name, shape = tables[table]
-            before, after_ = halves(shape, did, columns)
-            told.append(
-                (
-                    no,
-                    name,
-                    key_words(shape, key, before or after_),
-                    texts(shape, before),
-                    texts(shape, after_),
-                )
-            )
+            pair = halves(shape, did, columns)
+            words = key_words(shape, key, pair[0] or pair[1])
+            told.append((no, name, words, *(texts(shape, row) for row in pair)))
     return told
 
 
@@ -230,7 +202,7 @@ def keep_log(place: OpenFile) -> None:
 
 def release(place: OpenFile, id: str) -> None:
     """Deletes the images of one op."""
-    if (found := op(place, id)) is None or found.released:
+    if (found := place.op(id)) is None or found.released:
         return
     with place.writing():
         place.log.settle()
@@ -238,9 +210,6 @@ def release(place: OpenFile, id: str) -> None:
         place.commit()
 
 
-QUESTIONS: dict[str, Callable[..., Any]] = {
-    one.__name__: one
-    for one in (
-        marker, reread, standing_on, rows, cover, protect, remove_log, commit_removal, keep_log, release
-    )
-}  # fmt: skip
+QUESTIONS: tuple[Callable[..., Any], ...] = (
+    marker, reread, standing_on, rows, cover, protect, remove_log, commit_removal, keep_log, release
+)  # fmt: skip

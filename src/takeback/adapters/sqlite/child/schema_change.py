@@ -1,13 +1,15 @@
 """The schema changes of a transaction: found by comparing, whatever statement made them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from takeback.adapters.sqlite.child.driver import OURS, SqliteConnection, quoted
 from takeback.adapters.sqlite.child.log import DELETE, INSERT
 from takeback.adapters.sqlite.child.open_file import OpenFile
 from takeback.adapters.sqlite.child.shapes import SqliteShape, key_of, shapes
 from takeback.errors import Refused
+
+_Key = TypeVar("_Key")
 
 
 class Object(NamedTuple):
@@ -29,11 +31,25 @@ class SchemaChange(NamedTuple):
     def tables(self) -> set[str]:
         return {*self.before, *self.after}
 
-    def to_json(self) -> list[list[str]]:
-        return [list(one) for one in self.objects]
+    def about(self) -> dict[str, Any]:
+        """For the log; nothing that is empty."""
+        told: dict[str, Any] = {}
+        if self.objects:
+            told["schema"] = [list(one) for one in self.objects]
+        if self.before or self.after:
+            told["whole"] = sorted(self.tables)
+        return told
 
 
 NONE = SchemaChange()
+
+
+def moved(before: Mapping[_Key, Any], after: Mapping[_Key, Any]) -> dict[_Key, list[Any]]:
+    """Values that are not what they were: what each was, and is."""
+    if before == after:
+        return {}
+    both = {name: [before.get(name), after.get(name)] for name in {**before, **after}}
+    return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
 
 def found(place: OpenFile) -> SchemaChange:
@@ -59,13 +75,10 @@ def compared(
     place: OpenFile, then: dict[str, SqliteShape], now: dict[str, SqliteShape], rebuilt: Iterable[str] = ()
 ) -> SchemaChange:
     before, after = objects(place.as_before), objects(place.connection)
-    changed = [
-        Object(
-            kind, *(before.get((kind, name)) or after[kind, name])[:2], *_made(before, after, (kind, name))
-        )
-        for kind, name in {**before, **after}
-        if before.get((kind, name)) != after.get((kind, name))
-    ]
+    changed: list[Object] = []
+    for (kind, _), (was, became) in moved(before, after).items():
+        name, table, _ = was or became
+        changed.append(Object(kind, name, table, was[2] if was else "", became[2] if became else ""))
     names = {one.name.lower() for one in changed if one.type == "table"}
     names |= {name for name in rebuilt if ("table", name) in before and ("table", name) in after}
     return SchemaChange(
@@ -76,10 +89,6 @@ def compared(
 
 
 _Objects = dict[tuple[str, str], tuple[str, str, str]]
-
-
-def _made(before: _Objects, after: _Objects, key: tuple[str, str]) -> tuple[str, str]:
-    return tuple(one[key][2] if key in one else "" for one in (before, after))  # pyright: ignore[reportReturnType]
 
 
 def objects(connection: SqliteConnection) -> _Objects:
@@ -116,8 +125,7 @@ def all_rows(connection: SqliteConnection, shape: SqliteShape, did: str) -> Iter
 
 
 def sentences(objects: Sequence[Sequence[str]]) -> list[str]:
-    told: list[str] = []
-    for kind, name, _, before, after in objects:
-        did = "changed" if before and after else "dropped" if before else "created"
-        told.append(f"{kind} {name} {did}")
-    return told
+    return [
+        f"{kind} {name} {'changed' if before and after else 'dropped' if before else 'created'}"
+        for kind, name, _, before, after in objects
+    ]

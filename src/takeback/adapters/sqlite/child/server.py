@@ -1,6 +1,5 @@
 """The requests that the process answers. One database at a time."""
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,15 +7,24 @@ from typing import Any
 import apsw
 
 from takeback.adapters.database import SECONDS
-from takeback.adapters.sqlite.child import driver, programs, questions, undo
-from takeback.adapters.sqlite.child.driver import Cursor, Patience, Tell, nobody_listens
+from takeback.adapters.sqlite.child import programs, questions, undo
+from takeback.adapters.sqlite.child.driver import Cursor, Patience
 from takeback.adapters.sqlite.child.open_file import OpenFile
-from takeback.adapters.sqlite.child.transaction import Recording, told
+from takeback.adapters.sqlite.child.transaction import Recording
+from takeback.adapters.sqlite.wire import Tell, silently
 from takeback.errors import Misuse, StoreBusy
+
+_OF_THE_FILE: dict[str, Callable[..., Any]] = {
+    one.__name__: one
+    for one in (
+        *questions.QUESTIONS, programs.snapshot, programs.recall, programs.compare, undo.assess_undo, undo.undo,
+        undo.take_back,
+    )
+}  # fmt: skip
 
 
 class ChildServer:
-    def __init__(self, has_parent: Callable[[], bool], tell: Tell = nobody_listens) -> None:
+    def __init__(self, has_parent: Callable[[], bool], tell: Tell = silently) -> None:
         self._has_parent = has_parent
         self._tell = tell
         self._path = ""
@@ -28,7 +36,7 @@ class ChildServer:
 
     def answer(self, what: str, *given: Any) -> Any:
         """To a question about the file, or to one that a method here answers."""
-        if asked := questions.QUESTIONS.get(what):
+        if asked := _OF_THE_FILE.get(what):
             return asked(self.place, *given)
         return getattr(self, what)(*given)
 
@@ -86,10 +94,7 @@ class ChildServer:
         except apsw.ExecTraceAbort:
             return None
         except apsw.Error as error:
-            refusal = place.watchman.refusal
-            if refusal and isinstance(error, apsw.AuthError):
-                raise refusal from None
-            raise driver.said(error, place.path) from None
+            raise place.trouble(error) from None
         finally:
             cursor.close(True)
         return rows, columns, len(rows)
@@ -97,10 +102,7 @@ class ChildServer:
     def begin(self, id: str, most: int = 0) -> None:
         if self._recording is not None:
             raise Misuse("There is a transaction open already.")
-        place = self._place
-        if place is None or place.is_replaced:
-            place = self.place
-        self._recording = Recording(place, id, self._has_parent, most)
+        self._recording = Recording(self.place, id, most)
 
     def begin_with(
         self, id: str, most: int, statement: str, parameters: Any, many: bool
@@ -179,36 +181,3 @@ class ChildServer:
         if self._recording is None:
             raise Misuse("There is no transaction open.")
         return self._recording
-
-    # -- programs
-
-    def snapshot(self, to: str) -> None:
-        place = self.place
-        with place.as_ours():
-            programs.refuse_strangers(place)
-        programs.take(place.connection, place.path, to)
-
-    def recall(self, then: str, to: str) -> None:
-        """The same from files as they were, which may be in the middle of something, as after a crash."""
-        made = driver.connection(then)
-        try:
-            programs.take(made, then, to)
-        finally:
-            made.close(True)
-
-    def compare(self, copy: str, id: str) -> dict[str, Any] | None:
-        """Twice is once."""
-        if (done := questions.op(self.place, id)) is not None:
-            return told(done.about)
-        return programs.compare(self.place, copy, id, self._has_parent) if os.path.exists(copy) else None
-
-    # -- back
-
-    def assess_undo(self, id: str, policy: str) -> dict[str, Any]:
-        return undo.assess(self.place, id, policy)
-
-    def undo(self, id: str, by: str, policy: str, partial: bool) -> dict[str, Any]:
-        return undo.undo(self.place, id, by, policy, partial, self._has_parent)
-
-    def take_back(self, id: str) -> None:
-        undo.take_back(self.place, id, self._has_parent)

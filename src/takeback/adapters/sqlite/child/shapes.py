@@ -21,9 +21,8 @@ class SqliteShape(NamedTuple):
     unseen: bool = False  # the hook does not get the values: there are virtual generated columns
     virtual: bool = False  # rows are in other tables, which have shapes of their own
     trouble: str = ""  # why its rows cannot be captured
-    mixed: tuple[
-        int, ...
-    ] = ()  # columns in which both 1 and 1.0 can be; in others SQLite makes one of the two
+    # Columns in which both 1 and 1.0 can be; in others SQLite makes one of the two.
+    mixed: tuple[int, ...] = ()
     unique: bool = True  # one row may be in the way of another
 
     @property
@@ -80,36 +79,34 @@ def _shape(
     if kind == "virtual":
         return SqliteShape(name, sql, columns, "", True, key, virtual=True)
     mixed = tuple(at for at, (_, one) in enumerate(stored) if _is_mixed(one[1]))
-    unique = _has_unique(connection, name, bool(without))
+    # Beside what its rows are known by.
+    unique = _has_index(connection, name, '"unique"' + (" AND origin <> 'pk'" if without else ""))
     picks = tuple(at for at, _ in stored) if len(stored) < len(found) else None
     unseen = any(one[3] == 2 for one in found)
     trouble = "it has too many columns" if len(columns) > 990 else ""
+    shape = SqliteShape(name, sql, columns, "", True, key, (), picks, unseen, False, trouble, mixed, unique)
     if without:
         if unseen:
             trouble = "it has virtual generated columns and no rowid"
         collations = _collations(connection, name)
         if set(collations) - {_BINARY, _NOCASE, _RTRIM}:
             trouble = "its key is ordered by a function of some program"
-        return SqliteShape(
-            name, sql, columns, "", True, key, collations, picks, unseen, False, trouble, mixed, unique
-        )
+        return shape._replace(collations=collations, trouble=trouble)
+    # `INTEGER PRIMARY KEY DESC` is no name for the rowid.
     alias = (
         len(key) == 1
         and found[stored[key[0]][0]][1].upper() == "INTEGER"
-        and not _has_key_index(connection, name)
+        and not _has_index(connection, name, "origin = 'pk'")
     )
     taken = {one[0].lower() for one in found}
     rowid = columns[key[0]] if alias else next((one for one in _ROWID if one not in taken), "")
     if not rowid:
         trouble = "its columns hide its rowid"
-    return SqliteShape(
-        name, sql, columns, rowid, alias, key, (), picks, unseen, False, trouble, mixed, unique
-    )
+    return shape._replace(rowid=rowid, stable=alias, trouble=trouble)
 
 
-def _has_key_index(connection: SqliteConnection, name: str) -> bool:
-    """`INTEGER PRIMARY KEY DESC` is no name for the rowid."""
-    found = connection.execute("SELECT 1 FROM pragma_index_list(?, 'main') WHERE origin = 'pk'", (name,))
+def _has_index(connection: SqliteConnection, name: str, which: str) -> bool:
+    found = connection.execute(f"SELECT 1 FROM pragma_index_list(?, 'main') WHERE {which}", (name,))
     return found.fetchone() is not None
 
 
@@ -119,15 +116,6 @@ def _is_mixed(declared: str) -> bool:
     if "INT" in upper or any(one in upper for one in ("CHAR", "CLOB", "TEXT")):
         return False
     return not upper or "BLOB" in upper or upper == "ANY"
-
-
-def _has_unique(connection: SqliteConnection, name: str, without: bool) -> bool:
-    """Beside what its rows are known by."""
-    known = "AND origin <> 'pk'" if without else ""
-    found = connection.execute(
-        f"""SELECT 1 FROM pragma_index_list(?, 'main') WHERE "unique" {known}""", (name,)
-    )
-    return found.fetchone() is not None
 
 
 def _collations(connection: SqliteConnection, name: str) -> tuple[str, ...]:
@@ -142,7 +130,10 @@ def _collations(connection: SqliteConnection, name: str) -> tuple[str, ...]:
 def key_of(shape: SqliteShape, row: tuple[object, ...]) -> object:
     """Of a row in a table without rowid: what is equal here is the same row to SQLite."""
     folded = [_folded(row[at], how) for at, how in zip(shape.key, shape.collations, strict=True)]
-    return folded[0] if len(folded) == 1 else json.dumps([_told(one) for one in folded], ensure_ascii=False)
+    if len(folded) == 1:
+        return folded[0]
+    told = [{"hex": one.hex()} if isinstance(one, bytes) else one for one in folded]
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _folded(value: object, collation: str) -> object:
@@ -153,7 +144,3 @@ def _folded(value: object, collation: str) -> object:
     if collation == _RTRIM:
         return value.rstrip(" ")
     return value.encode().lower().decode()
-
-
-def _told(value: object) -> object:
-    return {"hex": value.hex()} if isinstance(value, bytes) else value

@@ -16,6 +16,7 @@ from takeback.adapters.sqlite.child.log import (
     INSERT,
     LIGHT,
     UPDATE,
+    VERBS,
     Log,
     encoded,
     image_columns,
@@ -125,12 +126,15 @@ class SeenRows:
         if self._spilled is not None:
             self._spill()
         for name, (shape, rows) in self.tables.items():
-            if not shape.trouble:
-                yield shape, iter(rows.items()) if self._spilled is None else self._of(name, self._spilled)
-
-    def _of(self, name: str, spilled: SqliteConnection) -> Iterator[tuple[Key, Image]]:
-        for key, image in spilled.execute("SELECT key, image FROM seen WHERE name = ? ORDER BY key", (name,)):
-            yield key, marshal.loads(image)
+            if shape.trouble:
+                continue
+            if self._spilled is None:
+                yield shape, iter(rows.items())
+            else:
+                seen = self._spilled.execute(
+                    "SELECT key, image FROM seen WHERE name = ? ORDER BY key", (name,)
+                )
+                yield shape, ((key, marshal.loads(image)) for key, image in seen)
 
     def close(self) -> None:
         if self._spilled is not None:
@@ -180,8 +184,7 @@ def changes(
             yield key, UPDATE, *before, *after
 
 
-# An effect that made or changed one row: most do. It is written by one statement, which copies what the row
-# is now
+# An effect that made or changed one row: most do. It is written by one statement, which copies what the row is now
 # inside SQLite. Beside a transaction that takes a tenth of a millisecond every call counts, so there are few.
 
 
@@ -266,18 +269,16 @@ def log_few(
     for shape, rows in touched:
         if shape.virtual or 2 * len(shape.columns) > place.log.width:
             return None
-        number, counts = 0, {INSERT: 0, UPDATE: 0, DELETE: 0}
+        number, counts = 0, dict.fromkeys(VERBS.values(), 0)
         for key, first in rows.items():
             for image in changes(place, shape, ((key, first),)):
                 number = number or place.log.number(shape)
-                counts[image[1]] += 1
+                counts[VERBS[image[1]]] += 1
                 weight += weight_of(image)
                 images.append((number, *image))
         if number:
             numbers.append(number)
-            tables[shape.name] = {
-                "inserted": counts[INSERT], "updated": counts[UPDATE], "deleted": counts[DELETE]
-            }  # fmt: skip
+            tables[shape.name] = counts
     if not images or weight > LIGHT:
         return None
     place.log.add_small(place.log.next_number(), id, _told(tables, numbers, further), images)

@@ -1,7 +1,7 @@
 """A transaction whose changes belong to one effect: the hook sees the first values, the last ones are read at the end,
 and both are written in the same transaction."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -9,11 +9,11 @@ import apsw
 
 from takeback.adapters.database import refuse_too_many
 from takeback.adapters.sqlite.child import foreign_keys, schema_change, touched_rows
-from takeback.adapters.sqlite.child.driver import IN_THE_HEADER, Cursor, not_utf8, said
+from takeback.adapters.sqlite.child.driver import Cursor, not_utf8, said
 from takeback.adapters.sqlite.child.log import WrittenImages
 from takeback.adapters.sqlite.child.open_file import OpenFile
 from takeback.adapters.sqlite.child.touched_rows import SeenRows
-from takeback.errors import Misuse, NoRemedy, ResourceUnreachable, StatementFailed, TakebackError
+from takeback.errors import Misuse, NoRemedy, StatementFailed, TakebackError
 
 
 class Recording:
@@ -24,11 +24,10 @@ class Recording:
     _sequence: Mapping[str, Any] = MappingProxyType({})
     _header: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, place: OpenFile, id: str, has_parent: Callable[[], bool], most: int) -> None:
+    def __init__(self, place: OpenFile, id: str, most: int) -> None:
         self._place = place
         self._connection = place.connection
         self._id = id
-        self._has_parent = has_parent
         self._most = most  # rows; 0: any number
         place.begin()
         if not place.watchman.is_content:
@@ -40,12 +39,6 @@ class Recording:
 
     def execute(self, statement: str, parameters: Any, many: bool) -> tuple[list[Any], list[str], int]:
         place = self._place
-        if not many and statement in place.harmless and not (self._failed or self._is_logged):
-            try:
-                place.cursor.execute(statement, parameters or None)
-                return [], [], self._connection.changes()
-            except (apsw.Error, TypeError, ValueError, OverflowError) as error:
-                raise self._trouble(error) from None
         if self._failed:
             raise StatementFailed(
                 f"An earlier statement of this transaction failed: {self._failed}",
@@ -54,25 +47,24 @@ class Recording:
         if self._is_logged:
             raise Misuse("This transaction waits for a decision.", hint="Keep it or drop it first.")
         try:
-            return self._execute(statement, parameters, many)
+            if many or statement not in place.harmless:
+                return self._execute(statement, parameters, many)
+            place.cursor.execute(statement, parameters or None)
+            return [], [], self._connection.changes()
         except (apsw.Error, TypeError, ValueError, OverflowError) as error:
             raise self._trouble(error) from None
 
     def _trouble(self, error: Exception) -> TakebackError:
         """What to say of it. Nothing of this transaction is committed any more."""
         if isinstance(error, apsw.Error):
-            refusal = self._place.watchman.refusal
-            found = (
-                refusal if refusal and isinstance(error, apsw.AuthError) else said(error, self._place.path)
-            )
-            self._failed = str(found)
-            return found
-        if isinstance(error, UnicodeDecodeError):
+            found = self._place.trouble(error)
+        elif isinstance(error, UnicodeDecodeError):
             found = not_utf8()
-            self._failed = str(found)
-            return found
-        self._failed = f"{type(error).__name__}: {error}"
-        return StatementFailed(f"A parameter does not fit: {error}.", hint="Nothing was changed.")
+        else:
+            self._failed = f"{type(error).__name__}: {error}"
+            return StatementFailed(f"A parameter does not fit: {error}.", hint="Nothing was changed.")
+        self._failed = str(found)
+        return found
 
     def _execute(self, statement: str, parameters: Any, many: bool) -> tuple[list[Any], list[str], int]:
         place, connection = self._place, self._connection
@@ -91,7 +83,11 @@ class Recording:
             columns[:] = [one[0] for one in cursor.get_description()]
             writes = not (cursor.is_readonly or cursor.is_explain)
             texts.append(text)
-            self._look_ahead()
+            # Right before it runs, when it is known what it would do.
+            if place.watchman.schema:
+                place.keep_before_readable()
+            for name in place.watchman.header - self._header.keys():
+                self._header = {**self._header, name: place.ours(f"PRAGMA {name}").get}
             return True
 
         cursor.exec_trace = before_each
@@ -105,15 +101,6 @@ class Recording:
         if len(texts) == 1 and writes and not columns and place.watchman.is_content:
             place.know(statement)
         return rows, columns, count if writes else len(rows)
-
-    def _look_ahead(self) -> None:
-        """Right before a statement runs, when it is known what it would do."""
-        watchman = self._place.watchman
-        if watchman.schema:
-            self._place.keep_before_readable()
-        for name in watchman.header:
-            if name not in self._header:
-                self._header = {**self._header, name: self._place.ours(f"PRAGMA {name}").get}
 
     def commit(self) -> dict[str, Any] | None:
         receipt = self.log()
@@ -158,10 +145,7 @@ class Recording:
             watchman.ours -= 1
 
     def finish(self) -> None:
-        if not self._has_parent():
-            raise ResourceUnreachable(
-                "The process that asked for this has ended.", hint="Nothing was changed."
-            )
+        self._place.refuse_orphan()
         if not self._seen.is_all:
             self._seen.close()
         try:
@@ -174,7 +158,11 @@ class Recording:
         if place.has_virtual or place.watchman.schema:
             place.ours("SAVEPOINT takeback_flush; RELEASE takeback_flush")  # FTS5 writes its pages now
         self._connection.preupdate_hook(None)
-        self._refuse_unseen()
+        for name, why in self._seen.troubles.items():
+            raise NoRemedy(
+                f"What changes in {name} cannot be captured: {why}.",
+                hint="Nothing was changed: the transaction was rolled back.",
+            )
         change = schema_change.found(place) if place.watchman.schema else schema_change.NONE
         no = log.next_number() if log.is_there else 1
         written = WrittenImages(log, no)
@@ -202,28 +190,12 @@ class Recording:
         found = foreign_keys.before(place.as_before, place.shapes, names)
         return foreign_keys.of_tables(place, found, no, written.last, written.numbers)
 
-    def _refuse_unseen(self) -> None:
-        for name, why in self._seen.troubles.items():
-            raise NoRemedy(
-                f"What changes in {name} cannot be captured: {why}.",
-                hint="Nothing was changed: the transaction was rolled back.",
-            )
-
     def _about(self, change: schema_change.SchemaChange) -> dict[str, Any]:
-        about: dict[str, Any] = {}
-        if change.objects:
-            about["schema"] = change.to_json()
-        if change.tables:
-            about["whole"] = sorted(change.tables)
-        if (sequence := self._place.sequence()) != self._sequence:
-            names = {*sequence, *self._sequence}
-            moved = {name: [self._sequence.get(name), sequence.get(name)] for name in names}
-            about["sequence"] = {name: pair for name, pair in moved.items() if pair[0] != pair[1]}
-        if not self._header:
-            return about
-        now = {name: self._place.ours(f"PRAGMA {name}").get for name in self._header if name in IN_THE_HEADER}
-        header = {name: [self._header[name], now[name]] for name in now if now[name] != self._header[name]}
-        if header:
+        about = change.about()
+        if sequence := schema_change.moved(self._sequence, self._place.sequence()):
+            about["sequence"] = sequence
+        now = {name: self._place.ours(f"PRAGMA {name}").get for name in self._header}
+        if header := schema_change.moved(self._header, now):
             about["header"] = header
         return about
 

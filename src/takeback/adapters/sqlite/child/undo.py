@@ -1,9 +1,10 @@
 """Taking back exactly what one op did, in one transaction: every row that is as the op left it goes back to what it
 was; a row that is not is a conflict, named."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -40,11 +41,9 @@ from takeback.errors import (
 
 def rebase(place: OpenFile, op: SqliteOp, tables: list[Images], policy: str) -> list[int]:
     """Numbers of the images that were rewritten."""
-    back = _put_back(place, op)
-    if policy != "skip":
-        return back
+    _put_back(place, op)
     rewritten: list[int] = []
-    for images in tables:
+    for images in tables if policy == SKIP_CONFLICTS else ():
         width = images.width
         same = " AND ".join(
             f"j.c{at} COLLATE BINARY IS i.c{width + at} AND typeof(j.c{at}) = typeof(i.c{width + at})"
@@ -64,7 +63,7 @@ def rebase(place: OpenFile, op: SqliteOp, tables: list[Images], policy: str) -> 
     return rewritten
 
 
-def _put_back(place: OpenFile, op: SqliteOp) -> list[int]:
+def _put_back(place: OpenFile, op: SqliteOp) -> None:
     """An undo that had rewritten images is taken back itself."""
     for theirs in op.about.get("rebased", ()):
         found = place.connection.execute(
@@ -74,11 +73,8 @@ def _put_back(place: OpenFile, op: SqliteOp) -> list[int]:
             (theirs, op.undoes),
         ).fetchone()
         if found is not None:
-            import json
-
             width = len(json.loads(found[1])["columns"])
             _give(place, theirs, found[0], width, width)
-    return []
 
 
 def _give(place: OpenFile, to: int, of: int, width: int, offset: int) -> None:
@@ -97,18 +93,17 @@ REFUSE, SKIP_CONFLICTS, FORCE = "refuse", "skip", "force"
 _TRIES = 20  # what is left out may be what something else stands on
 
 
-def assess(place: OpenFile, id: str, policy: str) -> dict[str, Any]:
+def assess_undo(place: OpenFile, id: str, policy: str) -> dict[str, Any]:
     """Plan the undo. If only a trial can show the result, do it and roll back."""
     with _transaction(place):
         op = _op(place, id)
         work = SqliteUndo(place, op, policy, only_look=True)
         work.carry_out(None)
-        return {"undone": work.undone, "already": work.already, **conflicts.told(work.conflicts)}
+        found, count = [tuple(one) for one in work.conflicts.first], work.conflicts.count
+        return {"undone": work.undone, "already": work.already, "conflicts": found, "count": count}
 
 
-def undo(
-    place: OpenFile, id: str, by: str, policy: str, partial: bool, has_parent: Callable[[], bool]
-) -> dict[str, Any]:
+def undo(place: OpenFile, id: str, by: str, policy: str, partial: bool) -> dict[str, Any]:
     """Logged as an op of its own, which can be taken back like any other."""
     with _transaction(place):
         if (done := place.log.op(by)) is not None:
@@ -119,11 +114,12 @@ def undo(
         _refuse(work.conflicts, policy, partial)
         if not partial:
             taken_back(place.log, op.id, by)
-        _commit(place, has_parent)
+        place.refuse_orphan()
+        place.commit()
     return told(about)
 
 
-def take_back(place: OpenFile, id: str, has_parent: Callable[[], bool]) -> None:
+def take_back(place: OpenFile, id: str) -> None:
     """Reverse an effect of which a later step failed, and delete its marker."""
     with _transaction(place):
         op = place.log.op(id)
@@ -136,7 +132,8 @@ def take_back(place: OpenFile, id: str, has_parent: Callable[[], bool]) -> None:
         place.log.remove_op(op)
         if op.undoes:
             in_force_again(place.log, op.undoes)
-        _commit(place, has_parent)
+        place.refuse_orphan()
+        place.commit()
 
 
 @contextmanager
@@ -160,12 +157,6 @@ def _transaction(place: OpenFile) -> Iterator[None]:
         place.rollback()
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, enforced)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
-
-
-def _commit(place: OpenFile, has_parent: Callable[[], bool]) -> None:
-    if not has_parent():
-        raise ResourceUnreachable("The process that asked for this has ended.", hint="Nothing was changed.")
-    place.commit()
 
 
 def _op(place: OpenFile, id: str) -> SqliteOp:
@@ -207,13 +198,6 @@ def _refuse(found: Conflicts, policy: str, partial: bool) -> None:
         )
 
 
-class LeftOut(NamedTuple):
-    """Rows that cannot be put back, found by trying: by number of the image, the kind of conflict, and the other table
-    or the message of SQLite."""
-
-    rows: dict[int, tuple[str, str]]
-
-
 class SqliteUndo:
     def __init__(self, place: OpenFile, op: SqliteOp, policy: str, *, only_look: bool = False) -> None:
         self._only_look = only_look
@@ -225,26 +209,26 @@ class SqliteUndo:
         self.undone = self.already = False
         self._restoring = put_back.Restoring(place, op)
         self._tables: list[Images] = []
-        self._shapes = place.shapes
+        # Rows that cannot be put back, found by trying: by number of the image, the kind of conflict, and the other
+        # table or the message of SQLite.
+        self._left_out: dict[int, tuple[str, str]] = {}
 
     def carry_out(self, by: str | None) -> dict[str, Any]:
         """Carry the undo out and return its counts. `by`: log it as this op."""
         self._connection.execute(MAKE_SKIP)
-        left_out: dict[int, tuple[str, str]] = {}
         for _ in range(_TRIES):
             self._connection.execute("SAVEPOINT takeback_attempt")
-            found = self._attempt(left_out, by)
-            if not isinstance(found, LeftOut):
+            about = self._attempt(by)
+            if about is not None:
                 self._connection.execute("RELEASE takeback_attempt")
-                return found
-            # What cannot be put back was found only by trying.
+                return about
             self._connection.execute("ROLLBACK TO takeback_attempt; RELEASE takeback_attempt")
-            left_out |= found.rows
         raise UndoFailed(
             "These rows depend on each other; they can only be undone together.", hint="Nothing was changed."
         )
 
-    def _attempt(self, left_out: dict[int, tuple[str, str]], by: str | None) -> "dict[str, Any] | LeftOut":
+    def _attempt(self, by: str | None) -> dict[str, Any] | None:
+        """None: there are more rows now that cannot be put back."""
         self._connection.execute(f"DELETE FROM {SKIP}")
         self.conflicts = Conflicts()
         self._restoring.check(self.conflicts, self._policy)
@@ -253,7 +237,7 @@ class SqliteUndo:
             self._connection.execute(images.find_conflicts())
         self._connection.executemany(
             f"INSERT OR REPLACE INTO {SKIP} VALUES (?, ?, 0)",
-            ((no, kind) for no, (kind, _) in left_out.items()),
+            ((no, kind) for no, (kind, _) in self._left_out.items()),
         )
         if self._policy == FORCE:
             self._connection.execute(
@@ -261,22 +245,19 @@ class SqliteUndo:
             )
         if not self._connection.execute(f"SELECT EXISTS (SELECT 1 FROM {SKIP})").get:
             self._tables = [images._replace(all=True) for images in self._tables]
-        conflicts.gather(self._place, self._op, self._tables, left_out, self.conflicts)
-        if conflicts.gather_whole(self._place, self._op, left_out, self.conflicts):
+        conflicts.gather(self._place, self._op, self._tables, self._left_out, self.conflicts)
+        if conflicts.gather_whole(self._place, self._op, self._left_out, self.conflicts):
             self._restoring.possible = False
         self._look()
         if self.conflicts.count and (
             self._policy not in (SKIP_CONFLICTS, FORCE) or not self._restoring.possible
         ):
             self.undone = self.already = False
-            return {"_": None}
-        if self._only_look and self._cannot_collide():
-            return {"_": None}
+            return {}
+        # If no row that goes back can be in the way of another, or be missed by one, there is no need to try.
+        if self._only_look and self._stand_alone() and not self._keys():
+            return {}
         return self._apply(by)
-
-    def _cannot_collide(self) -> bool:
-        """No row that goes back can be in the way of another, or be missed by one."""
-        return self._stand_alone() and not self._keys()
 
     def _stand_alone(self) -> bool:
         """No row that goes back can be in the way of another."""
@@ -286,10 +267,6 @@ class SqliteUndo:
     def _rebuilds(self) -> bool:
         return bool(self._restoring.objects or self._restoring.tables)
 
-    def _pointing_nowhere(self) -> foreign_keys.Before:
-        names = {*self._restoring.tables, *(one.shape.name.lower() for one in self._tables)}
-        return foreign_keys.before(self._connection, self._restoring.shapes_now(), names)
-
     def _look(self) -> None:
         spans = " UNION ALL ".join(
             f"SELECT 1 FROM main.takeback_image i WHERE {one.active}" for one in self._tables
@@ -297,14 +274,13 @@ class SqliteUndo:
         rows = bool(spans) and self._connection.execute(f"SELECT EXISTS ({spans})").get == 1
         others = bool(self._restoring.objects) or "sequence" in self._op.about or "header" in self._op.about
         self.undone = rows or (self._restoring.possible and others)
-        if not self.undone and not self.conflicts.count:
-            self.already = True
+        self.already = self.already or not (self.undone or self.conflicts.count)
 
     def _guarded(self) -> list[Images]:
         """The tables that still look as they did."""
         found: list[Images] = []
         for number, name, sql, _ in self._place.log.tables_of(self._op):
-            shape = self._shapes.get(name.lower())
+            shape = self._place.shapes.get(name.lower())
             if name.lower() in self._restoring.tables:
                 continue
             if shape is None or shape.sql != sql:
@@ -314,12 +290,15 @@ class SqliteUndo:
             found.append(Images(number, shape, self._op.no, self._op.last))
         return found
 
-    def _apply(self, by: str | None) -> "dict[str, Any] | LeftOut":
+    def _apply(self, by: str | None) -> dict[str, Any] | None:
         place, connection = self._place, self._connection
         no = place.log.next_number()
         written = WrittenImages(place.log, no)
         later = self._restoring.sequence_to_put_back()
-        pointing_nowhere = self._pointing_nowhere() if self._rebuilds else {}
+        pointing_nowhere: foreign_keys.Before = {}
+        if self._rebuilds:
+            names = {*self._restoring.tables, *(one.shape.name.lower() for one in self._tables)}
+            pointing_nowhere = foreign_keys.before(connection, self._restoring.shapes_now(), names)
         further = no - self._op.no
         putting = Putting(connection, None if by is None else further, self._policy == FORCE, {})
         alone = self._stand_alone()
@@ -336,14 +315,18 @@ class SqliteUndo:
             self._restoring.create()
             putting.insert(self._tables)
         if putting.refused:
-            return LeftOut(putting.refused)
+            self._left_out |= putting.refused
+            return None
         self._restoring.insert()
-        if wrong := self._dangling():
-            return LeftOut(wrong)
+        tolerated = foreign_keys.LooseEnds(self._op.about.get("loose", ()))
+        broken = list(foreign_keys.broken(place, self._keys(), self._images(), tolerated))
+        if broken:
+            self._left_out |= {no: (kind, other) for no, kind, other in broken}
+            return None
         putting.verify([*(() if alone else self._tables), *self._restoring.restored()])
         self._restoring.finish(later)
         if by is None:
-            return {"_": None}
+            return {}
         self._restoring.log_now(written, INSERT)
         about = {**written.about(), **self._restoring.about(later)}
         about["images"] = logged + written.last - last
@@ -373,11 +356,6 @@ class SqliteUndo:
         ).fetchall()
         if did:
             written.count(images.shape, images.number, dict(did))
-
-    def _dangling(self) -> dict[int, tuple[str, str]]:
-        known = foreign_keys.LooseEnds(self._op.about.get("loose", ()))
-        found = foreign_keys.broken(self._place, self._keys(), self._images(), known)
-        return {no: (kind, other) for no, kind, other in found}
 
     def _images(self) -> dict[str, Images]:
         return {images.shape.name.lower(): images for images in (*self._tables, *self._restoring.restored())}

@@ -137,7 +137,7 @@ def _watched(
         "cwd": file_resource(os.getcwd()),
         "process": identity(gate.pid, mark),
     }
-    watch = run.watch(*roots, force=asked.options.any_root, about=about, summary=shown(argv))
+    watch = run.watch(*roots, any_root=asked.options.any_root, about=about, summary=shown(argv))
     watch.begin()
     _say_left_out(asked, watch)
     return watch
