@@ -169,7 +169,7 @@ def test_finding_12_an_interrupt_during_unprotect_claims_nothing_about_the_prote
         check=False,
     )
 
-    told = "Interrupted; `takeback sql doctor sqlite:///s.db` tells what is protected now.\n"
+    told = "Interrupted; `takeback sql doctor sqlite:///s.db` shows what is protected now.\n"
     assert (said.returncode, said.stdout, said.stderr) == (130, "", told)
     assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
     connection.close()

@@ -109,8 +109,8 @@ class Takeback:
     def run(
         self, name: str, agent: str = "", *, on_death: str = "undo", project: "Path | None" = None
     ) -> "Run":
-        """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
-        `on_death` says "accept". It belongs to the project around `project`, else around the current directory."""
+        """Begin a run; use it as a context manager. If it fails or its process dies, its effects are undone, unless
+        `on_death` is "accept". It belongs to the project around `project`, else around the current directory."""
         if on_death == "keep":
             raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
@@ -258,8 +258,8 @@ class Takeback:
     to_redo = _handed(undoing.to_redo)
 
     def recover(self) -> "tuple[Settled, ...]":
-        """Recover everything that dead processes left, and retry stuck effects. `tb.tell` reports which functions this
-        calls, before it calls them."""
+        """Recover everything that dead processes left, and retry stuck effects. `tb.tell` gets the names of the
+        functions that this calls, before the calls."""
         settled = upkeep.recover(self._opened)
         workflows.wake_settled(self._opened)
         return settled
@@ -299,12 +299,12 @@ class Takeback:
 
 
 def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
-    """The store at that path, or at a `postgresql://` address, made if it is not there. Opening it settles nothing and
-    calls nothing, and neither does looking. The first change settles what a crash left and needs no function to be
-    called, unless `recover` is False: `tb.recovered` tells what that was, `tb.unrecovered` why it could not be done
-    (the disk is full). `tb.dead_runs()` shows what is left; `tb.recover()` settles all of it, and so does a worker.
-    `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it is written in
-    the store."""
+    """Open the store at that path or `postgresql://` address, and create it if it does not exist. Opening and reading
+    recover nothing. Before the first change takeback recovers what a crash left, as far as no function must be called,
+    unless `recover` is False: `tb.recovered` lists the recovered effects, `tb.unrecovered` says why recovery was not
+    possible (the disk is full). `tb.dead_runs()` shows the rest; `tb.recover()` recovers all of it, and so does a
+    worker. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix` for its large blobs; give it once, the store
+    remembers it."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."

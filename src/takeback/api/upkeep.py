@@ -280,7 +280,7 @@ def expire_drops(opened: OpenStore) -> int:
 
 
 def erase(opened: OpenStore, effects: Sequence[Effect]) -> None:
-    """What was dropped cannot be applied any more, and its bytes go."""
+    """Erase dropped changes: they cannot be applied any more, and their bytes go."""
     from takeback.retention.candidates import Verdict, with_their_undos
     from takeback.retention.forget import forget
 
@@ -388,7 +388,7 @@ def without_room(opened: OpenStore, more: int) -> None:
 def copy_to(opened: OpenStore, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
     """Copy this store to a directory or a `postgresql://` address where no store is yet. No process can write to this
     store during the copy. Calling it again resumes an interrupted copy. Afterwards this store accepts nothing
-    new, because unfinished work must not continue in two places; after a `backup` the copy accepts nothing new instead."""
+    new, because unfinished work must not continue in two places; after a `backup` the copy accepts nothing new."""
     from takeback.storage.copy import copy_store
 
     target = open_store(path, now, blobs, copying=opened.store.name)

@@ -132,7 +132,7 @@ def result(opened: OpenStore, run: "str | RunInfo | Run", timeout: float | None 
     if info.on_death is not OnDeath.RESUME:
         raise Misuse(
             f"Run {short(info.id)} ({info.name}) is no workflow, so it returns nothing.",
-            hint="`takeback show` tells how it stands.",
+            hint="`takeback show` shows its state.",
         )
     until = None if timeout is None else time.monotonic() + timeout
     pause = _SOONEST
@@ -143,7 +143,7 @@ def result(opened: OpenStore, run: "str | RunInfo | Run", timeout: float | None 
         if needs_attention(info):
             raise Stuck(
                 f"Run {short(info.id)} cannot continue: {info.note}",
-                hint=f"`takeback show {short(info.id)}` tells what is known.",
+                hint=f"`takeback show {short(info.id)}` shows what is known.",
             )
         left = pause if until is None else until - time.monotonic()
         if left <= 0:
@@ -319,7 +319,7 @@ def unfinished_workflow(opened: OpenStore, what: Any) -> RunInfo | None:
 
 
 def end_by_undo(opened: OpenStore, info: RunInfo, undo: "Callable[[bool], UndoResult]") -> "UndoResult":
-    """Take back what it did, and end it. While that goes on no worker goes on with it."""
+    """Undo the effects of the run, and end it. Until then no worker continues it."""
     from takeback.engine.close_run import closing
     from takeback.engine.recover import open_in, settle_open
     from takeback.model.plan import UndoResult

@@ -195,7 +195,7 @@ def way_out(effect: Effect) -> str:
     name = short(effect.id)
     if traits_of(effect.change).calls:
         return (
-            f"`takeback show {name}` tells what is known. Look whether it happened, then say so: "
+            f"`takeback show {name}` shows what is known. Look whether it happened, then say so: "
             f"`takeback settle {name} --happened` or `--did-not-happen`."
         )
     return (

@@ -265,7 +265,7 @@ def _why_untouched(
     hint = out_of_the_way({left.resource: left.obstacle}, again) or hint
     return Refused(
         f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
-        hint=hint or f"`takeback show {short(left.effect)}` tells more.",
+        hint=hint or f"`takeback show {short(left.effect)}` shows more.",
         effect=left.effect,
     )
 

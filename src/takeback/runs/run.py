@@ -164,9 +164,9 @@ class Run:
         self, address: str, *, most: int | None = None, review: bool = False, limit: float = 300
     ) -> "Sql":
         """A database: `postgresql://…`, `sqlite:///file.db`, `mariadb://…`, `redis://…`, or `env:NAME` for an address
-        that is in an environment variable. Each statement that changes something is an effect. `most` is how
-        many rows one may change (0: any number; else the setting max_rows holds). With `review` it is held until
-        `apply` or `discard`; where only an open session can hold it, for `limit` seconds at most."""
+        in an environment variable. Each statement that changes something is an effect. `most` is how many rows one
+        statement may change (0: any number; default: the setting max_rows). With `review` it is held until `apply` or
+        `discard`; if only an open session can hold it, for `limit` seconds at most."""
         from takeback.runs.sql import open_sql
 
         return open_sql(self._core, address, most, review, limit)
@@ -287,8 +287,9 @@ class Run:
         memory: int = 0,
         processes: int = 0,
     ) -> "Box":
-        """A session over the machine's own files or over a directory with a root filesystem: every command is a step
-        with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
+        """Begin a session over the machine's own files or over a directory with a root filesystem: every command is a
+        step that you can undo, and no one outside sees its changes before the commit. `box` continues an earlier
+        one."""
         from takeback.runs.boxes.box import open_box
         from takeback.runs.boxes.setting import BoxLimits
 

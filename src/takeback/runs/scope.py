@@ -245,7 +245,7 @@ def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) ->
             )
         raise StoreBusy(
             f"{what} is still being made.",
-            hint=f"Nothing was changed. `takeback show {short(effect.id)}` tells more.",
+            hint=f"Nothing was changed. `takeback show {short(effect.id)}` shows more.",
             effect=effect.id,
         )
 
@@ -254,5 +254,5 @@ def _at_work(info: RunInfo) -> StoreBusy:
     who = f" of {info.agent}" if info.agent else ""
     return StoreBusy(
         f"Run {short(info.id)} ({info.name}){who} has not ended.",
-        hint=f"Nothing was changed. Wait until it has ended; `takeback show {short(info.id)}` tells how it stands.",
+        hint=f"Nothing was changed. Wait until it has ended; `takeback show {short(info.id)}` shows its state.",
     )

@@ -204,7 +204,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         parser_with_parts(name, COMMANDS[name], command.parts).understood(words, mixed=False)
         raise Misuse(
             f"`takeback {name}` needs a subcommand: {', '.join(command.parts)}.",
-            hint=f"`takeback {name} --help` tells what they do.",
+            hint=f"`takeback {name} --help` shows what they do.",
         )
     action = words.pop(place)
     if action not in command.parts:

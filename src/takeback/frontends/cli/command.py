@@ -326,8 +326,11 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "log": ("list effects, newest first", "takeback log -n 5 --path src/"),
         "show": ("show the details of an effect or a run", "takeback show @"),
-        "diff": ("what an effect changed, before to after", "takeback diff @~1"),
-        "status": ("what is open, done, accepted, undone or stuck; the size of the store", "takeback status"),
+        "diff": ("show what an effect changed", "takeback diff @~1"),
+        "status": (
+            "show open, done, accepted, undone and stuck effects, and the size of the store",
+            "takeback status",
+        ),
         "runs": ("list runs, newest first", "takeback runs -n 5"),
     },
     "Take back": {

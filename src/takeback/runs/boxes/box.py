@@ -82,7 +82,7 @@ def open_box(
 
 
 class Box:
-    """Use it as a context manager. What was not committed stays in the box when it is closed."""
+    """Use it as a context manager. Uncommitted steps stay in the box when it is closed."""
 
     def __init__(self, core: RunCore, setting: Setting, limits: BoxLimits) -> None:
         self._core = core

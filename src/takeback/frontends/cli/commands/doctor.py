@@ -327,7 +327,7 @@ def _doctor(asked: Asked) -> int:
 def _unable(bad: list[Finding]) -> TakebackError:
     return Failed(
         f"{counted(len(bad), 'thing')} must be fixed: {bad[0].name}: {bad[0].detail.rstrip('.')}.",
-        hint=bad[0].hint or "`takeback doctor` tells what was found.",
+        hint=bad[0].hint or "`takeback doctor` shows what was found.",
     )
 
 

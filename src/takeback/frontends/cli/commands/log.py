@@ -48,7 +48,7 @@ def _log(asked: Asked) -> int:
     if asked.options.format == "json" and (asked.options.patch or asked.options.stat):
         raise Misuse(
             "--format json has no room for --patch and --stat.",
-            hint="Its `targets` tell which paths changed.",
+            hint="Its `targets` show which paths changed.",
         )
     with opened(asked) as tb:
         effects = _listed(asked, tb)

@@ -16,7 +16,7 @@ _ARGUMENTS = (
     flag("--did-not-happen", "it did not happen and will not"),
     option("--receipt", "JSON", "the result of the call; its undo needs it"),
     BY,
-    flag("--dry-run", "only tell what would be recorded"),
+    flag("--dry-run", "only show what would be recorded"),
 )
 
 

@@ -210,7 +210,7 @@ def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
         return way_out(effect)
     name = short(effect.undoes or effect.id)
     wanted = WantedUndo("undo", name, partial(tb.undo, [effect.undoes or effect.id]))
-    known = f"`takeback show {short(effect.id)}` tells what is known"
+    known = f"`takeback show {short(effect.id)}` shows what is known"
     if _works(tb, wanted.carry_out, {"on_conflict": "refuse"}):
         return f"{known}; `{wanted.command}` takes it back."
     if ways := ways_out(tb, wanted, {"on_conflict": "refuse"}):

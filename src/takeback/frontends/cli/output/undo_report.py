@@ -278,7 +278,7 @@ def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[
     failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
     hints.append(out_of_the_way(failed, f"{wanted.verb} again"))
     if failed.keys() - _uncaptured(failed) and not result.postponed:
-        hints.append("`takeback verify --read-data` tells whether the store is sound.")
+        hints.append("`takeback verify --read-data` checks whether the store is sound.")
     if Outcome.EXCLUDED in found:
         hints.append(_what_others_changed_too(result, bad) or _why_excluded(bad))
     if wanted.newest and not result.undo:
