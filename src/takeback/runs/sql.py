@@ -172,8 +172,8 @@ class Sql:
     def transaction(
         self, says: str = "", *, key: str = "", needs: Sequence[str] = ()
     ) -> "Iterator[MadeTransaction]":
-        """Several statements as one effect, all of them or none, also after an error that was swallowed. What
-        it yields has `.effect`: done at the end, or aborted if nothing was changed."""
+        """Several statements as one effect, all of them or none, also after an error that was swallowed. The
+        block gets an object with `.effect`: done at the end, or aborted if nothing was changed."""
         with self._core.lock:
             self._core.refuse_ended()
             self._refuse_closed()
