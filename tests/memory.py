@@ -52,7 +52,7 @@ class MemoryLeases:
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
         with self._lock:
             current = self._leases.get(run)
-            if current and not may_take(current, now, self._alive, expired):
+            if current and not may_take(current, current.expires_at < now, self._alive, expired):
                 raise held(current)
             self._leases[run] = Lease(run, current.generation + 1 if current else 1, owner, now + lasts)
             return self._leases[run]
@@ -90,7 +90,7 @@ class MemoryLeases:
 
     def _is_free(self, run: str, now: int, expired: bool) -> bool:
         current = self._leases.get(run)
-        return current is None or may_take(current, now, self._alive, expired)
+        return current is None or may_take(current, current.expires_at < now, self._alive, expired)
 
     def holds(self, lease: Lease) -> bool:
         current = self._leases.get(lease.run)

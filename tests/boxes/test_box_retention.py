@@ -10,6 +10,7 @@ import pytest
 import takeback
 from takeback.api import Takeback
 from takeback.storage.layers import Layers
+from tests.damage import another_byte, rewrite_records
 from tests.world import World
 
 pytestmark = pytest.mark.root
@@ -57,6 +58,22 @@ def test_what_lies_between_points_is_squashed_when_it_was_forgotten(store: Path,
             opened.undo()
             assert opened.run("ls; cat a").stdout == b"a\nb\n3\n"
         assert tb.verify().sound
+
+
+def test_a_damaged_record_bars_a_sweep_until_it_is_forgotten(store: Path, world: World) -> None:
+    box = make_box(store, world, "echo 1 > a")
+    with takeback.open(store) as tb, tb.run("writes") as run:
+        written = run.write(world.root / "file", "text")
+        assert written
+    rewrite_records(store, "kind = 'intent' AND effect = ?", (written.id,), another_byte)
+
+    with takeback.open(store) as tb:
+        with pytest.raises(takeback.RecordInvalid, match="layers it needs are unknown"):
+            tb.sweep(grace=0)
+        tb.forget(written.id)
+        tb.sweep(grace=0)
+        assert layers_of(store, box) == 1
+        assert shown(tb, box) == b"a\nfile\n1\n"
 
 
 def test_a_box_keeps_its_work_though_nothing_can_be_undone_any_more(store: Path, world: World) -> None:

@@ -41,7 +41,7 @@ def test_a_script_is_carried_out_line_by_line_and_nothing_is_seen_outside(world:
 
     assert (said.returncode, said.stdout) == (0, "hello\na\nb\n1\n2\n")
     assert "it failed (exit code 1), so nothing was changed" in said.stderr
-    assert "keeps 2 steps" in said.stderr and "--box" in said.stderr
+    assert "has 2 steps" in said.stderr and "--box" in said.stderr
     assert os.listdir(world.root) == []
 
 

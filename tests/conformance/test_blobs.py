@@ -18,8 +18,7 @@ from takeback.storage.postgres.blobs import BlobObjectStore, Objects, PostgresSh
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.protocols import Blobs
 from takeback.storage.sqlite.database import SqliteDatabase
-from takeback.testing.blobs_durable_suite import DurableBlobsSuite
-from takeback.testing.blobs_suite import BlobsSuite, name, noise, text, whole
+from takeback.testing.blobs_suite import BlobsSuite, DurableBlobsSuite, name, noise, text, whole
 from tests.conformance.postgres_scene import PostgresScene
 from tests.memory import MemoryBlobs
 from tests.servers.postgres import PgDatabase

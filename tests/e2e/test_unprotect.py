@@ -61,7 +61,7 @@ def test_fresh_eyes_2_ways_back_are_counted_asked_for_and_forgotten(
     assert "forgotten" in takeback.done("show", id).out and "(exact)" not in takeback.done("show", id).out
     assert "forgotten" in takeback.done("log").out
     gone = takeback("undo", id, **base.surroundings)
-    assert gone.code == 3 and "was forgotten" in gone.err, gone
+    assert gone.code == 3 and "undo data was deleted" in gone.err, gone
     again = takeback.done("sql", "unprotect", base.address, **base.surroundings)
     assert "Gave up" not in again.out
 

@@ -120,7 +120,10 @@ class Takeback:
 
     def _beginning(self, name: object, agent: object, project: "Path | None") -> dict[str, Any]:
         """What its first record says of the project, once it is known that there will be one."""
-        _refuse_unnamed(name, agent)
+        if not isinstance(name, str) or not name.strip():
+            raise Misuse("A run needs a name.", hint='Say in a few words what it does: tb.run("enable TLS").')
+        if not isinstance(agent, str):
+            raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
         refuse_while_looking()
         self.store.refuse_if_suspect()
         belongs = opening(self.store.journal, project)
@@ -186,7 +189,9 @@ class Takeback:
             return tuple(self.store.journal.effects(query))
         found = latest_first(self.store.journal, query, limit or (20 if since else _ALL))
         if since:
-            at = _moment(since)
+            from takeback.model.words import point_in_time
+
+            at = point_in_time(since, now()) if isinstance(since, str) else since
             found = takewhile(lambda one: one.at >= at, found)
         if newest:
             return tuple(islice(found, limit or None))
@@ -323,16 +328,3 @@ def _as_run(core: "RunCore") -> "Run":
     from takeback.runs.run import Run
 
     return Run(core)
-
-
-def _refuse_unnamed(name: object, agent: object) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise Misuse("A run needs a name.", hint='Say in a few words what it does: tb.run("enable TLS").')
-    if not isinstance(agent, str):
-        raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
-
-
-def _moment(since: "str | int") -> int:
-    from takeback.model.words import point_in_time
-
-    return point_in_time(since, now()) if isinstance(since, str) else since

@@ -1,22 +1,19 @@
 """What a person decides: accept, apply or discard what is held, pin, approve, say what became of a doubt."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from takeback.api.store import OpenStore, now
 from takeback.api.undo import go_on_undoing
 from takeback.api.upkeep import before_change, erase, expire_drops
 from takeback.api.workflows import wake_settled
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import DECIDED, OnDeath, RunState
 from takeback.runs.selection import name_of, names_of
 from takeback.storage.owners import myself
-
-if TYPE_CHECKING:
-    pass
 
 
 def accept(
@@ -109,12 +106,17 @@ def unpin(
 def _pinned(
     opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", kind: Kind, dry_run: bool
 ) -> tuple[Effect, ...]:
-    from takeback.runs.held import refuse_forgotten, refuse_unmade
+    from takeback.runs.held import refuse_unmade
 
     effects = _meant(opened, what, dry_run)
     for effect in effects:
         refuse_unmade(effect, f"{kind.value}ned")
-        refuse_forgotten(effect)
+        if effect.forgotten:
+            raise Refused(
+                f"The way back of effect {short(effect.id)} was forgotten.",
+                hint="It cannot be had back, so there is nothing to pin.",
+                effect=effect.id,
+            )
     return tuple(effects) if dry_run else _say(opened, kind, effects)
 
 

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from takeback.api.store import OpenStore, now
 from takeback.api.upkeep import before_change
-from takeback.api.workflows import (
-    end_by_undo,
-    is_being_taken_back,
-    unfinished_workflow,
-    wake_settled,
-)
+from takeback.api.workflows import end_by_undo, is_being_taken_back, unfinished_workflow, wake_settled
 from takeback.errors import Misuse, Refused, StoreBusy, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -57,29 +52,19 @@ def undo(
         opened.store.use_spare()
         before_change(opened)
     if paths is not None:
-        return _undo_paths(opened, what, paths, dry_run, cascade or with_needs, on_conflict, agent)
-    if not dry_run and (info := unfinished_workflow(opened, what)):
-        return end_by_undo(
-            opened,
-            info,
-            lambda dry_run: _undo_named(opened, what, dry_run, cascade, with_needs, on_conflict, agent),
+        chosen = _chosen(opened, what, paths, cascade or with_needs)
+        result = _undo(
+            opened, chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only
         )
-    return _undo_named(opened, what, dry_run, cascade, with_needs, on_conflict, agent)
+        _woken(opened, result)
+        return result._replace(along=chosen.along)
 
+    def take_back(dry_run: bool) -> "UndoResult":
+        return _undo_named(opened, what, dry_run, cascade, with_needs, on_conflict, agent)
 
-def _undo_paths(
-    opened: OpenStore,
-    what: "Effect | RunInfo | str | Sequence[Effect | str]",
-    paths: "Sequence[Path]",
-    dry_run: bool,
-    more: bool,
-    on_conflict: str,
-    agent: str,
-) -> "UndoResult":
-    chosen = _chosen(opened, what, paths, more)
-    result = _undo(opened, chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
-    _woken(opened, result)
-    return result._replace(along=chosen.along)
+    if not dry_run and (info := unfinished_workflow(opened, what)):
+        return end_by_undo(opened, info, take_back)
+    return take_back(dry_run)
 
 
 def _chosen(opened: OpenStore, what: Any, paths: "Sequence[Path]", more: bool) -> "Chosen":

@@ -21,7 +21,6 @@ from takeback.storage.sqlite.store import open_store
 if TYPE_CHECKING:
     from takeback.adapters.database import Cover
     from takeback.audit.runs import DeadRun
-    from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.retention.candidates import Verdict
     from takeback.retention.space import Space
@@ -99,21 +98,16 @@ def dead_runs(opened: OpenStore) -> "tuple[DeadRun, ...]":
 
 def recover_dead(opened: OpenStore, stuck_too: bool, calls: bool = True) -> "tuple[Settled, ...]":
     from takeback.engine.recover import recover
+    from takeback.runs.commands.merge import rescue
 
-    parts = opened.parts._replace(leases=opened.store.leases_at_home)
-    dropped = _rescue(opened, parts)
+    parts, store = opened.parts._replace(leases=opened.store.leases_at_home), opened.store
+    # What commands changed whose takeback was killed.
+    dropped = rescue(parts, os.path.realpath(store.path), myself(), now(), opened.lease_lasts, opened.say)
     _clear(opened)
     settled = recover(
         parts, myself(), now(), opened.lease_lasts, stuck_too=stuck_too, calls=calls, tell=opened.say
     )
     return (*dropped, *settled)
-
-
-def _rescue(opened: OpenStore, parts: "Parts") -> "list[Settled]":
-    """What commands changed whose takeback was killed."""
-    from takeback.runs.commands.merge import rescue
-
-    return rescue(parts, os.path.realpath(opened.store.path), myself(), now(), opened.lease_lasts, opened.say)
 
 
 def needs_recovery(opened: OpenStore) -> bool:
@@ -241,9 +235,10 @@ def sweep(
     if grace is not None and grace < 0:
         raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
     if dry_run:
-        from takeback.retention.space import sweepable
+        from takeback.retention.space import live
 
-        return sweepable(opened.parts, opened.store.settings.grace_seconds if grace is None else grace)
+        least = opened.store.settings.grace_seconds if grace is None else grace
+        return opened.parts.blobs.sweep(lambda: live(opened.parts), least, dry_run=True)
     opened.store.use_spare()
     opened.store.refuse_if_suspect()
     return expire_drops(opened) + _swept(opened, grace, baselines)
@@ -263,12 +258,9 @@ def _swept(
     _clear(opened)
     release_forgotten(opened.parts, _held(opened))
     grace = opened.store.settings.grace_seconds if grace is None else grace
-    dropped = drop_unused(opened.parts, now() / 1e6 - (0 if baselines else UNUSED))
-    return (
-        dropped
-        + sweep_layers(opened.parts, opened.store.layers(), grace)
-        + sweep(opened.parts, grace, erased)
-    )
+    freed = drop_unused(opened.parts, now() / 1e6 - (0 if baselines else UNUSED))
+    freed += sweep_layers(opened.parts, opened.store.layers(), grace)
+    return freed + sweep(opened.parts, grace, erased)
 
 
 def expire_drops(opened: OpenStore) -> int:
@@ -341,9 +333,8 @@ def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0)
     room = min(limits.store - space.taken, space.free - limits.free)
     lasts = min(_LOOK_LASTS, settings.accepted_seconds * 10_000)  # a hundredth of the term
     opened.looked = LimitsLook(now(), now() + lasts, space.free, room) if room > _MUCH_ROOM else None
-    if (space.over(limits)[0] and drop_unused(opened.parts, now() / 1e6)) or any_unused(
-        opened.store.path, now() / 1e6
-    ):
+    moment = now() / 1e6
+    if (space.over(limits)[0] and drop_unused(opened.parts, moment)) or any_unused(opened.store.path, moment):
         sweep(opened)
 
 

@@ -84,18 +84,10 @@ def submit_named(
         if there is None:
             raise
         return there
-    project: str = belongs.get("project", "")
     return RunInfo(
-        id,
-        name,
-        agent,
-        RunState.OPEN,
-        OnDeath.RESUME,
-        record.at,
-        key=key,
-        workflow=workflow,
-        project=project,
-    )
+        id, name, agent, RunState.OPEN, OnDeath.RESUME, record.at, key=key, workflow=workflow,
+        project=belongs.get("project", ""),
+    )  # fmt: skip
 
 
 def _submitted(opened: OpenStore, key: str, workflow: str, arguments: str) -> RunInfo | None:
@@ -208,12 +200,8 @@ def worker(
 
 
 def _named(opened: OpenStore, run: "str | RunInfo | Run") -> RunInfo:
-    name = name_of(run, "run")
-    return (
-        run_of(opened.store.journal, name)
-        if isinstance(run, str)
-        else next(opened.store.journal.runs((name,)))
-    )
+    journal, name = opened.store.journal, name_of(run, "run")
+    return run_of(journal, name) if isinstance(run, str) else next(journal.runs((name,)))
 
 
 def resume(
@@ -333,19 +321,21 @@ def end_by_undo(opened: OpenStore, info: RunInfo, undo: "Callable[[bool], UndoRe
         anything = any(opened.store.journal.effects(Query(run=info.id, states=(State.DONE, State.PROPOSED))))
         if anything:
             undo(True)  # what is refused is refused before anything changes
-        why: dict[str, Any] = {
+        why = {
             "outcome": RunState.SUSPENDED.value,
             "why": _BEING_TAKEN_BACK,
             "due": NEVER,
+            "taking_back": True,
         }
-        why["taking_back"] = True
         _reopen(opened, info, core.lease, [Draft(Kind.CLOSE, info.id, "", why)])
         try:
             result = undo(False) if anything else UndoResult("done", (), ())
         except Refused:
-            _reopen(
-                opened, info, core.lease, [Draft(Kind.CLOSE, info.id, "", _waiting_as_before(opened, info))]
-            )
+            from takeback.runs.workflows.replay import Leaving, history_of
+
+            read = history_of(opened.store.journal, info.id).read.get(info.awaits, 0)
+            as_before = Leaving(info.note, info.due_at, info.awaits, read).body
+            _reopen(opened, info, core.lease, [Draft(Kind.CLOSE, info.id, "", as_before)])
             raise
         if not stuck_in(opened.store.journal, info):
             outcome = RunState.UNDONE if result.outcome == "done" else RunState.PARTLY
@@ -355,13 +345,6 @@ def end_by_undo(opened: OpenStore, info: RunInfo, undo: "Callable[[bool], UndoRe
         return result
     finally:
         leave(core)
-
-
-def _waiting_as_before(opened: OpenStore, info: RunInfo) -> dict[str, Any]:
-    from takeback.runs.workflows.replay import Leaving, history_of
-
-    read = history_of(opened.store.journal, info.id).read.get(info.awaits, 0)
-    return Leaving(info.note, info.due_at, info.awaits, read).body
 
 
 def _reopen(opened: OpenStore, info: RunInfo, lease: Lease, end: list[Draft]) -> None:

@@ -48,11 +48,9 @@ def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[DiffPart, 
     parts: list[DiffPart] = []
     if "arguments" in effect.change.args and not only:
         returned = effect.receipt.get("result")
-        words = (
-            f"called with {effect.change.args['arguments']}",
-            *([f"returned {returned}"] if returned else []),
-        )
-        parts.append(DiffPart(effect.change.resource, words))
+        words = [f"called with {effect.change.args['arguments']}"]
+        words += [f"returned {returned}"] if returned else []
+        parts.append(DiffPart(effect.change.resource, tuple(words)))
     if traits_of(effect.change).keys:
         parts += [_key(target) for target in effect.targets if not only or overlaps(only, target.resource)]
     for target in file_targets(effect):
@@ -100,7 +98,9 @@ def in_words(effect: Effect, state: TargetState) -> str:
 
         return words(state)
     if traits_of(effect.change).boxes:
-        return point_words(state)
+        point = point_from_json(state)
+        files = f"layer {short(point.layer.partition('/')[2])}" if point.layer else "the base"
+        return f"{files} in {point.cwd}"
     if "identity" in state:
         return f"this {'directory' if state['type'] == 'dir' else state['type']}"
     return states.words(state)
@@ -150,9 +150,8 @@ def _times(before: TargetState, after: TargetState) -> tuple[str, ...]:
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state["mtime"] // 1_000_000_000))
         for state in (before, after)
     )
-    return (
-        f"time of change {old} → {new}" if old != new else "time of change differs by less than a second",
-    )
+    differs = f"{old} → {new}" if old != new else "differs by less than a second"
+    return (f"time of change {differs}",)
 
 
 def _content(
@@ -234,18 +233,12 @@ def _directory(blobs: Blobs, before: TargetState, after: TargetState) -> Iterato
     if old is None or new is None:
         yield "what was inside is no longer in the store"
         return
-    changed = [
-        path for path in (*old, *(path for path in new if path not in old)) if _differs(old, new, path)
-    ]
+    changed = [path for path in dict.fromkeys((*old, *new)) if old.get(path) != new.get(path)]
     for path in changed[:_MOST_ENTRIES]:
         mark = "-" if path not in new else "+" if path not in old else "~"
         yield f"{mark} {_shown(path)}{_entry(new.get(path) or old[path])}"
     if len(changed) > _MOST_ENTRIES:
         yield f"and {len(changed) - _MOST_ENTRIES:,} more"
-
-
-def _differs(old: dict[str, list[Any]], new: dict[str, list[Any]], path: str) -> bool:
-    return old.get(path) != new.get(path)
 
 
 def _entry(row: list[Any]) -> str:
@@ -407,12 +400,6 @@ def lost_layers(layers: Layers) -> Iterator[Flaw]:
             yield Flaw(f"Box {short(box)} has lost layers of the point where it stands.")
 
 
-def point_words(state: TargetState) -> str:
-    point = point_from_json(state)
-    files = f"layer {short(point.layer.partition('/')[2])}" if point.layer else "the base"
-    return f"{files} in {point.cwd}"
-
-
 def step_difference(layers: Layers, blobs: Blobs, effect: Effect) -> tuple[DiffPart, ...]:
     parts: list[DiffPart] = []
     for target in effect.targets:
@@ -444,12 +431,9 @@ def _around(blobs: Blobs, before: Point, after: Point) -> Iterator[str]:
 def _files(layers: Layers, box: str, before: Point, after: Point) -> list[DiffPart]:
     """Of one step forth, or of one back; a commit or a jump has no layer of its own."""
     try:
-        for top, below, gone, come in (
-            (after, before, "deleted", "added"),
-            (before, after, "added", "deleted"),
-        ):
+        for top, below, *kinds in ((after, before, "deleted", "added"), (before, after, "added", "deleted")):
             if top.layer and layers.own_link(top.layer).parent == below.layer:
-                return list(_listed(layers, box, top.layer, below.layer, gone, come))
+                return list(_listed(layers, box, top.layer, below.layer, *kinds))
     except (OSError, TakebackError):
         return [DiffPart(f"box://{box}", ("its layer is not there any more",))]
     return []

@@ -73,16 +73,11 @@ def as_parts(effect: Effect, changed: ChangedRows) -> tuple[DiffPart, ...]:
         for table, rows in by_table.items()
     ]
     if changed.more:
-        found.append(
-            DiffPart(resource_of(database), (f"only the first {len(changed.rows):,} rows are shown",))
-        )
-    return (*found, *_schema(effect, resource_of(database)))
-
-
-def _schema(effect: Effect, resource: str) -> Iterator[DiffPart]:
-    told: list[str] = receipt_of(effect).get("schema", [])
-    for sentence in (*told, *no_way_back(effect)):
-        yield DiffPart(resource, (sentence,))
+        shown = f"only the first {len(changed.rows):,} rows are shown"
+        found.append(DiffPart(resource_of(database), (shown,)))
+    schema: list[str] = receipt_of(effect).get("schema", [])
+    found += [DiffPart(resource_of(database), (sentence,)) for sentence in (*schema, *no_way_back(effect))]
+    return tuple(found)
 
 
 def no_way_back(effect: Effect) -> tuple[str, ...]:
@@ -90,10 +85,8 @@ def no_way_back(effect: Effect) -> tuple[str, ...]:
     receipt = receipt_of(effect) if "database" in effect.change.args else {}
     gone: list[str] = receipt.get("lost", [])
     found = [f"This cannot be taken back, because it is lost: {'; '.join(gone)}."] if gone else []
-    return (
-        *found,
-        *(f"As it is now this cannot be taken back: {why}." for why in receipt.get("one_way", [])),
-    )
+    found += [f"As it is now this cannot be taken back: {why}." for why in receipt.get("one_way", [])]
+    return tuple(found)
 
 
 def receipt_of(effect: Effect) -> dict[str, Any]:
@@ -139,12 +132,8 @@ def _lines(row: RowChange) -> Iterator[tuple[str, str, str, str]]:
         return
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name) or (name in before) != (name in after):
-            yield (
-                "~",
-                _plain(row.key),
-                _plain(name),
-                f"{_shown(before.get(name))} → {_shown(after.get(name))}",
-            )
+            told = f"{_shown(before.get(name))} → {_shown(after.get(name))}"
+            yield "~", _plain(row.key), _plain(name), told
 
 
 def _shown(value: str | None) -> str:

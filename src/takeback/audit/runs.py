@@ -89,20 +89,15 @@ def reach(store: Store, findings: Sequence[Flaw]) -> DamageReach:
     if any(one.unreadable for one in findings):
         raise RecordInvalid("Some page of the journal cannot be read.", hint="Restore it from a backup.")
     digests = {one.blob for one in findings if one.blob}
-    hurt = {effect.run for effect in store.journal.effects(Query()) if _is_hurt(effect, digests)}
-    hurt |= {one.run for one in findings if one.run}
+    hurt = {one.run for one in findings if one.run}
+    for effect in store.journal.effects(Query()):
+        needed = effect.remedy.blobs if effect.remedy and not effect.forgotten else ()
+        if effect.change.kind == "damaged" or not digests.isdisjoint(needed):
+            hurt.add(effect.run)
     runs = [info for info in store.journal.runs() if info.effects or info.id in hurt]
     return DamageReach(
         tuple(info for info in runs if info.id in hurt), tuple(info for info in runs if info.id not in hurt)
     )
-
-
-def _is_hurt(effect: Effect, digests: set[str]) -> bool:
-    if effect.change.kind == "damaged":
-        return True
-    if effect.forgotten or effect.remedy is None:
-        return False
-    return any(digest in digests for digest in effect.remedy.blobs)
 
 
 class Ending(Enum):
@@ -239,10 +234,8 @@ def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
                 if not effect.accepted and not effect.is_undo:
                     yield Unsettled(effect, "would be taken back with its run, which died")
         elif info.on_death is OnDeath.FINISH:
-            begun = {
-                one.undoes
-                for one in store.journal.effects(Query(run=info.id, states=OPEN_STATES, undos=True))
-            }
+            undos = store.journal.effects(Query(run=info.id, states=OPEN_STATES, undos=True))
+            begun = {one.undoes for one in undos}
             for effect in still_to_undo(store.journal, info):
                 if effect.id not in begun:
                     verb = "redo" if effect.is_undo else "undo"
@@ -256,10 +249,8 @@ def _of(store: Store, effect: Effect, run: RunInfo | None, now: int) -> Unsettle
         what = "is stuck, and another process is at its run" if stuck else "is locked by another process"
         return Unsettled(effect, what, left_alone=True)
     if run and run.on_death is OnDeath.RESUME:
-        what = (
-            "is stuck; its workflow waits for a person" if stuck else "is for the next worker of its workflow"
-        )
-        return Unsettled(effect, what, left_alone=True)
+        what = "is stuck; its workflow waits for a person"
+        return Unsettled(effect, what if stuck else "is for the next worker of its workflow", left_alone=True)
     if stuck:
         return Unsettled(effect, "is stuck; its target would be looked at again")
     if effect.waits_for == COMMAND:

@@ -1,7 +1,6 @@
 """The word of a person on what cannot be taken back, or only by hand: who decides, on exactly what, and once."""
 
 import hashlib
-import json
 from typing import Any, NamedTuple, Protocol
 
 from takeback.adapters.protocol import traits_of
@@ -35,29 +34,15 @@ def refuse_unsettleable(effect: Effect) -> None:
         )
 
 
-def receipt_from(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise Misuse(
-            f"The receipt is not JSON: {error}.", hint="""For example --receipt '{"id": 7}'."""
-        ) from None
-
-
 def settle(parts: Parts, lease: Lease, effect: Effect, happened: bool, receipt: Any, by: str) -> None:
     """Recorded with who said it. Asked again now that nobody else can: it may have come to rest in the meantime."""
     (effect,) = parts.journal.effects(Query(ids=(effect.id,)))
     refuse_unsettleable(effect)
-    who = by or "someone"
-    if happened:
-        body: dict[str, Any] = {"why": f"{who} says that it happened.", "by": by}
-        if receipt is not None:
-            body["receipt"] = {"result": as_json(receipt, "The receipt")}
-        drafts = [Draft(Kind.DONE, effect.run, effect.id, body)]
-    else:
-        body = {"why": f"{who} says that it did not happen.", "by": by}
-        drafts = [Draft(Kind.ABORT, effect.run, effect.id, body)]
-    parts.journal.append(lease, drafts)
+    kind, what = (Kind.DONE, "it happened") if happened else (Kind.ABORT, "it did not happen")
+    body: dict[str, Any] = {"why": f"{by or 'someone'} says that {what}.", "by": by}
+    if happened and receipt is not None:
+        body["receipt"] = {"result": as_json(receipt, "The receipt")}
+    parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body)])
     if effect.is_undo and not happened:
         # It stays as it is: whoever takes the run back must not try again and again.
         (of,) = parts.journal.effects(Query(ids=(effect.undoes,)))
@@ -138,9 +123,8 @@ def refuse_undecidable(books: Books, effect: Effect, now: int) -> None:
         )
     if never := why_never(books, effect, now):
         name = short(effect.id)
-        drop = (
-            f"undo {name}` drops it" if has_ended(books, effect.run) else "recover` gives it up with its run"
-        )
+        ended = has_ended(books, effect.run)
+        drop = f"undo {name}` drops it" if ended else "recover` gives it up with its run"
         raise Refused(
             f"Effect {name} cannot be decided on: {never}, so it will not be asked for again.",
             hint=f"Nothing was called, and nothing will be. `takeback {drop}.",

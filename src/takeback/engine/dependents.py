@@ -21,11 +21,8 @@ def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None
     An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
     `asked` remembers from where on each resource was looked at: a thousand steps of one box are looked at once.
     """
-    for later in (
-        *_later_on_the_same(parts, effect, asked),
-        *needing(parts, effect),
-        *neighbours(parts, effect),
-    ):
+    same = _later_on_the_same(parts, effect, asked)
+    for later in (*same, *needing(parts, effect), *neighbours(parts, effect)):
         if not later.is_undo and later.id not in (effect.id, effect.undoes):
             yield later
 

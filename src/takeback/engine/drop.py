@@ -57,9 +57,8 @@ def drop(
     effect = made.effect
     dropped = _dropped(parts, effect, reason)
     dropped = dropped if size is None else dropped._replace(bytes=size)
-    first, second = parts.journal.append(
-        lease, [draft(parts, Kind.PROPOSE, effect), _record(effect, dropped)]
-    )
+    drafts = [draft(parts, Kind.PROPOSE, effect), _record(effect, dropped)]
+    first, second = parts.journal.append(lease, drafts)
     return effect._replace(
         seq=first.seq, told=first.seq, at=second.at, state=State.DROPPED, dropped=dropped, note=_WHY[reason]
     )

@@ -8,13 +8,7 @@ from takeback.engine.settle import abort, carry_out
 from takeback.engine.write import Ready, Terms, announced, prepared, propose, ready
 from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
-from takeback.model.effect import (
-    PERSON,
-    DropReason,
-    Effect,
-    State,
-    waits_for_approval,
-)
+from takeback.model.effect import PERSON, DropReason, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.resource import display
 from takeback.model.run import Lease
@@ -68,7 +62,8 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
 def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assessment]:
     """As it would be made now. Raises where it cannot be; changes nothing."""
     parts.refuse_if_suspect()
-    _refuse_unheld(effect)
+    if effect.waits_for != PERSON and effect.state is not State.DROPPED:
+        raise _not_held(effect)
     if effect.phase.gate and waits_for_approval(effect):
         raise Refused(
             f"Effect {short(effect.id)} waits for an approval: {effect.plan}.",
@@ -117,11 +112,6 @@ def _refuse_conflicts(effect: Effect, change: Change) -> None:
             effect=effect.id,
             resources=tuple(resource for resource, _ in conflicts),
         )
-
-
-def _refuse_unheld(effect: Effect) -> None:
-    if effect.waits_for != PERSON and effect.state is not State.DROPPED:
-        raise _not_held(effect)
 
 
 def _not_held(effect: Effect) -> Refused:

@@ -129,7 +129,11 @@ def _is_left(parts: Parts, info: RunInfo, states: tuple[State, ...], alone: bool
         return bool(_without_calls(found))
     if info.on_death is not OnDeath.LEAVE and info.state is not RunState.SUSPENDED:
         return True
-    return bool(_in_flight(found)) or _held_open(parts, info.id)
+    if _in_flight(found):
+        return True
+    # Whether a session of the run holds a transaction open; it cannot outlive its process.
+    held = parts.journal.effects(Query(run=info.id, states=(State.PROPOSED,)))
+    return any(one.phase.reviewed is not None and one.phase.reviewed.how == "open" for one in held)
 
 
 def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[Settled]:
@@ -140,7 +144,11 @@ def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[S
     # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
     unwatched = {one.effect for one in settled if one.cause is Cause.UNWATCHED}
     if info.state is RunState.OPEN:
-        settled += _settle_reviewed(parts, lease)
+        from takeback.engine.review import settle_reviewed
+
+        ended = "was held by a session that has ended"
+        gone = settle_reviewed(parts, lease)
+        settled += [Settled(one.id, one.run, one.change.summary, "aborted", ended) for one in gone]
     if info.state is RunState.OPEN and not cannot_end(parts, info.id):
         settled += _end(parts, lease, info, unwatched)
     return settled
@@ -171,12 +179,6 @@ def _in_flight(found: Iterable[Effect]) -> tuple[Effect, ...]:
 def _without_calls(found: Iterable[Effect]) -> tuple[Effect, ...]:
     """Those of them that can be settled though the rest of their run needs functions to be called."""
     return tuple(one for one in _in_flight(found) if not function_in(one.change.resource))
-
-
-def _held_open(parts: Parts, run: str) -> bool:
-    """Whether a session of the run holds a transaction open; it cannot outlive its process."""
-    found = parts.journal.effects(Query(run=run, states=(State.PROPOSED,)))
-    return any(effect.phase.reviewed is not None and effect.phase.reviewed.how == "open" for effect in found)
 
 
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -215,15 +217,6 @@ def _held_again(parts: Parts, effect: Effect) -> Settled:
     again = held_again(parts, effect)
     detail = f"had not been completed; taken back, and held again as {short(again.id)}"
     return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
-
-
-def _settle_reviewed(parts: Parts, lease: Lease) -> list[Settled]:
-    from takeback.engine.review import settle_reviewed
-
-    return [
-        Settled(one.id, one.run, one.change.summary, "aborted", "was held by a session that has ended")
-        for one in settle_reviewed(parts, lease)
-    ]
 
 
 def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -266,9 +259,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
         try:
             effect = effect._replace(receipt=adapter.apply(effect).data)
             if (seen := adapter.verify(effect)).standing is not Standing.AFTER:
-                return _stuck(
-                    parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
-                ), seen.detail
+                why = f"{why} It could not be completed: {seen.detail}"
+                return _stuck(parts, lease, effect, why), seen.detail
         except (OSError, TakebackError) as error:
             if adapter.traits.marks and isinstance(error, (Unavailable, InDoubt)):
                 raise

@@ -68,9 +68,8 @@ def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str
         rows = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
         reviewed = Review(shown.how, shown.receipt, rows="")
         phase = made.effect.phase._replace(waits=PERSON, reviewed=reviewed)
-        return TriedStatement(
-            answer, made.effect._replace(change=made.effect.change._replace(phase=phase)), rows
-        )
+        effect = made.effect._replace(change=made.effect.change._replace(phase=phase))
+        return TriedStatement(answer, effect, rows)
     except RowsHeld as error:
         raise named(parts, change.resource, error) from error
     finally:

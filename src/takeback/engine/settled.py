@@ -7,7 +7,7 @@ from typing import NamedTuple
 from takeback.engine.parts import Parts
 from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.plan import Outcome, UndoResult
 from takeback.model.record import Kind
 from takeback.model.resource import display, function_in
 from takeback.model.run import OnDeath, RunInfo
@@ -79,9 +79,8 @@ def in_words(one: Settled) -> str:
 
 def stands(one: Settled) -> str:
     """Of one that was not settled: why not."""
-    return (
-        f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else f"is not recorded yet: {one.detail}"
-    )
+    what = "is in doubt" if one.cause is Cause.IN_DOUBT else "is not recorded yet"
+    return f"{what}: {one.detail}"
 
 
 def verb_of(taken_back: Effect | None) -> str:
@@ -99,15 +98,12 @@ def not_undone(effect: Effect, info: RunInfo, why: str) -> Settled:
     return Settled(effect.id, info.id, effect.change.summary, "left", detail)
 
 
-def _reason(one: TargetOutcome) -> str:
-    """A detail is a whole sentence, or what can be said of the target."""
-    return f"{display(one.resource)} {one.detail}" if one.detail[:1].islower() else one.detail
-
-
 def told_of(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
     """What became of each effect of a run that was taken back, or of an undo that was finished."""
     bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
-    why = {one.effect: _reason(one) for one in reversed(bad)}
+    why: dict[str, str] = {}
+    for one in reversed(bad):  # a detail is a whole sentence, or what can be said of the target
+        why[one.effect] = f"{display(one.resource)} {one.detail}" if one.detail[:1].islower() else one.detail
     stuck = {one.undoes: one for one in parts.journal.effects(Query(run=info.id, states=(State.STUCK,)))}
     finishing = info.on_death is OnDeath.FINISH
     told: list[Settled] = []

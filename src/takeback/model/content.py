@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from functools import cache
 
+from takeback.model.descriptor import read_exactly
+
 PIECE = 4 << 20  # part of the format: a name depends on it
 
 
@@ -77,7 +79,7 @@ def read_pieces(fd: int) -> Iterator[bytes]:
             while at + PIECE <= data:
                 yield zeros()
                 at += PIECE
-        piece = _read(fd, at)
+        piece = read_exactly(fd, PIECE, at)
         if not piece:
             return
         yield piece
@@ -92,13 +94,3 @@ def _next_data(fd: int, at: int, size: int) -> int:
 
         # ENXIO: nothing but a hole up to the end. Anything else: a filesystem that does not know holes.
         return size if error.errno == errno.ENXIO else at
-
-
-def _read(fd: int, at: int) -> bytes:
-    piece = os.pread(fd, PIECE, at)
-    while piece and len(piece) < PIECE:
-        more = os.pread(fd, PIECE - len(piece), at + len(piece))
-        if not more:
-            break
-        piece += more
-    return piece

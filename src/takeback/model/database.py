@@ -30,12 +30,9 @@ class Database(NamedTuple):
 
 
 def to_json(database: Database) -> dict[str, Any]:
-    found = {"engine": database.engine, "url": database.url}
-    if database.source:
-        found["source"] = database.source
-    if database.identity:
-        found["identity"] = database.identity
-    return found
+    optional = {"source": database.source, "identity": database.identity}
+    said = {name: value for name, value in optional.items() if value}
+    return {"engine": database.engine, "url": database.url} | said
 
 
 def from_json(data: dict[str, Any]) -> Database:

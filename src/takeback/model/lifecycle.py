@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from takeback.errors import Blocked, Drifted, LeaseLost, RecordInvalid, StoreBusy, Superseded
+from takeback.errors import Blocked, Drifted, KeyReused, LeaseLost, RecordInvalid, StoreBusy, Superseded
 from takeback.model.change import DECIDED_AT, UNDO
 from takeback.model.effect import (
     BROUGHT_BACK,
@@ -30,16 +30,8 @@ OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK, Kind.DROP)
 KEYLESS = (State.ABORTED, State.DROPPED)  # their keys are free for another effect
 ACCEPTS = (Kind.ACCEPT, Kind.KEEP)
 OF_EFFECTS = (
-    *BIRTHS,
-    *OUTCOMES,
-    Kind.DECIDE,
-    Kind.ACCEPT,
-    Kind.KEEP,
-    Kind.PIN,
-    Kind.UNPIN,
-    Kind.FORGET,
-    Kind.ERASE,
-)
+    *BIRTHS, *OUTCOMES, Kind.DECIDE, *ACCEPTS, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.ERASE
+)  # fmt: skip
 
 
 class Life(NamedTuple):
@@ -136,6 +128,14 @@ def in_the_way(effect: str, state: str, resource: str) -> Blocked | StoreBusy:
         hint=f"`takeback show {short(effect)}` shows why. Fix it and run `takeback recover`, or run `takeback undo` "
         "with `--merge`, `--skip-conflicts` or `--force`.",
         blockers=(effect,),
+    )
+
+
+def key_reused(key: str, of: str = "effect") -> KeyReused:
+    """`of`: an effect or a run."""
+    every = "change" if of == "effect" else of
+    return KeyReused(
+        f"The key {key!r} already belongs to another {of}.", hint=f"Give every {every} its own key, or none."
     )
 
 

@@ -24,6 +24,11 @@ class Mounted(NamedTuple):
     root: bytes = b"/"  # the directory of the filesystem that appears at `point`
 
 
+def mount_table() -> bytes:
+    with open(MOUNT_TABLE, "rb", buffering=0) as file:
+        return file.read()
+
+
 @lru_cache(maxsize=4)  # it seldom changes, and is asked for several times in each change
 def mounted(text: bytes) -> tuple[Mounted, ...]:
     found: list[Mounted] = []
@@ -31,17 +36,9 @@ def mounted(text: bytes) -> tuple[Mounted, ...]:
         head, _, tail = line.partition(b" - ")
         fields, kinds = head.split(b" "), tail.split(b" ")
         writable = b"rw" in fields[5].split(b",") and b"rw" in kinds[2].split(b",")
-        found.append(
-            Mounted(
-                int(fields[0]),
-                meant(fields[4]),
-                writable,
-                kinds[0],
-                int(fields[1]),
-                fields[2],
-                meant(fields[3]),
-            )
-        )
+        number, parent, device, root, point = fields[:5]
+        names = meant(point), meant(root)
+        found.append(Mounted(int(number), names[0], writable, kinds[0], int(parent), device, names[1]))
     return tuple(found)
 
 

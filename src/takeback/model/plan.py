@@ -185,9 +185,8 @@ class Assessment(NamedTuple):
     changes_nothing: bool = False
     lost: tuple[str, ...] = ()  # what could not be captured, each with its reason
     outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
-    together: bool = (
-        False  # for an undo: its targets hang together (a move), none can be judged without the others
-    )
+    # For an undo: its targets hang together (a move), none can be judged without the others.
+    together: bool = False
 
 
 class Plan(NamedTuple):
@@ -196,13 +195,10 @@ class Plan(NamedTuple):
     effects: tuple[Effect, ...]
     targets: tuple[TargetOutcome, ...]  # what would happen to each target
     blockers: tuple[Effect, ...] = ()  # later effects that stand on these and are not part of the plan
-    pulled_in: tuple[
-        str, ...
-    ] = ()  # effects that are here because of cascade or needs, not because they were named
+    pulled_in: tuple[str, ...] = ()  # effects that are here because of cascade or needs, not by their name
     stuck: tuple[Effect, ...] = ()  # undos that got stuck, of these effects or of others
-    seen: Mapping[
-        str, Assessment
-    ] = {}  # by effect: what was found, where nothing else of the plan comes before it
+    # By effect: what was found, where nothing else of the plan comes before it.
+    seen: Mapping[str, Assessment] = {}
 
 
 class UndoResult(NamedTuple):
@@ -255,9 +251,8 @@ def together(targets: tuple[TargetSighting, ...]) -> Sighting:
     return Sighting(Standing.BETWEEN if seen else Standing.UNKNOWN, detail, targets)
 
 
-# Effects that changed the same in turns: a command that is watched is recorded when it has ended, after
-# those that
-# changed its paths meanwhile; so what it changed before them goes back after them.
+# Effects that changed the same in turns: a command that is watched is recorded when it has ended, after those
+# that changed its paths meanwhile; so what it changed before them goes back after them.
 
 
 def went_over(effect: Effect) -> set[str]:
@@ -286,16 +281,12 @@ def only_forced(target: Target) -> bool:
 
 def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     """How to take back what others had a part in too; empty if they had none in these."""
-    states = [
-        state
-        for target in effect.targets
-        if target.resource in resources
-        for state in (target.before, target.after)
-    ]
+    targets = [target for target in effect.targets if target.resource in resources]
+    states = [state for target in targets for state in (target.before, target.after)]
     if any("mixed" in state and "over" not in state for state in states):
         return f"`takeback undo {short(effect.id)} --force` goes back to how it was before both."
     if any("over" in state for state in states):
         return f"`takeback undo {short(effect.id)} --cascade` takes back both."
-    if any(only_forced(target) for target in effect.targets if target.resource in resources):
+    if any(map(only_forced, targets)):
         return f"`takeback undo {short(effect.id)} --force` goes back to how it was before."
     return ""

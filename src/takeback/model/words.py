@@ -28,7 +28,9 @@ def _named(extra: str) -> str:
         kind, commit = origin["vcs_info"].get("vcs", "git"), origin["vcs_info"].get("commit_id", "")
         return f"takeback[{extra}] @ {kind}+{url}" + (f"@{commit}" if commit else "")
     if "dir_info" in origin and url.startswith("file://"):
-        return f"{_path(url)}[{extra}]"
+        from urllib.parse import unquote
+
+        return f"{unquote(url.removeprefix('file://'))}[{extra}]"
     if url:
         return f"takeback[{extra}] @ {url}"
     if checkout := _checkout():
@@ -41,12 +43,6 @@ def _understood(told: str | None) -> dict[str, Any]:
         return dict(json.loads(told or "{}"))
     except (ValueError, TypeError):
         return {}
-
-
-def _path(url: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(url.removeprefix("file://"))
 
 
 def _checkout() -> str:

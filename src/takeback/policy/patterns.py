@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
@@ -125,10 +125,8 @@ def _ended(process: "subprocess.Popen[bytes]", deadline: float) -> bool:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -86,25 +86,17 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Verdict:
     return Verdict(effect, False, f"{why} while there is room")
 
 
-def drops_in(parts: Parts) -> tuple[Effect, ...]:
-    """Dropped effects that can still be applied; the oldest drop first."""
-    if not parts.journal.tally().get(State.DROPPED.value):
-        return ()
-    found = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
-    return tuple(sorted(found, key=lambda one: (one.dropped.until if one.dropped else 0, one.seq)))
-
-
 def due(parts: Parts, settings: Settings, now: int) -> list[Verdict]:
-    """What goes now."""
-    found = drops_in(parts)
+    """What goes now, of dropped effects that can still be applied; the oldest drop first."""
+    if not parts.journal.tally().get(State.DROPPED.value):
+        return []
+    drops = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
+    found = sorted(drops, key=lambda one: (one.dropped.until if one.dropped else 0, one.seq))
     over = [one for one in found if one.dropped and one.dropped.until <= now]
     decisions = [Verdict(one, True, "goes: it was dropped, and its time is over") for one in over]
     left = [one for one in found if one not in over]
-    projects = (
-        {info.id: info.project for info in parts.journal.runs(tuple({one.run for one in left}))}
-        if left
-        else {}
-    )
+    runs = parts.journal.runs(tuple({one.run for one in left})) if left else ()
+    projects = {info.id: info.project for info in runs}
     for project in dict.fromkeys(projects.get(one.run, "") for one in left):
         decisions += _too_many([one for one in left if projects.get(one.run, "") == project], settings)
     return decisions
@@ -178,7 +170,10 @@ def spare_among(parts: Parts, decisions: Sequence[Verdict]) -> list[Verdict]:
     going = {one.effect.id: one for one in decisions}
     while True:
         resources = {target.resource for one in going.values() for target in one.effect.targets}
-        first = {one: _first_standing(parts, one, going) for one in resources}
+        first = {
+            one: min((effect.order for effect in _standing(parts, one, going)), default=inf)
+            for one in resources
+        }
         staying = [
             one.effect.id
             for one in going.values()
@@ -216,10 +211,6 @@ def earlier_standing(parts: Parts, effect: Effect, going: Collection[str]) -> It
         if one.id not in seen:
             seen.add(one.id)
             yield one
-
-
-def _first_standing(parts: Parts, resource: str, going: Collection[str]) -> float:
-    return min((effect.order for effect in _standing(parts, resource, going)), default=inf)
 
 
 def _standing(parts: Parts, resource: str, going: Collection[str]) -> Iterator[Effect]:

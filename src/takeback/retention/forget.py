@@ -59,7 +59,12 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Verdict, ...]:
     going = {effect.id for effect in effects}
     for effect in effects:
         _refuse_pinned(parts, effect, going)
-    return tuple(Verdict(effect, True, _by_name(parts, effect, going)) for effect in effects)
+    found: list[Verdict] = []
+    for effect in effects:
+        barred = barred_without(parts, effect, going)
+        why = "goes: someone asked for it by name" + (f"; {barred}" if barred else "")
+        found.append(Verdict(effect, True, why))
+    return tuple(found)
 
 
 def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -> tuple[Verdict, ...]:
@@ -103,11 +108,6 @@ def _refuse_pinned(parts: Parts, effect: Effect, going: set[str]) -> None:
             )
 
 
-def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
-    barred = barred_without(parts, effect, going)
-    return "goes: someone asked for it by name" + (f"; {barred}" if barred else "")
-
-
 def forget(parts: Parts, decisions: Sequence[Verdict], held: str) -> None:
     for one in decisions:
         if one.forget and one.effect.state is State.DROPPED:
@@ -123,7 +123,9 @@ def record_forgotten(parts: Parts, going: Sequence[Verdict], held: str) -> Itera
         batch = going[start : start + BATCH]
         for one in batch:
             if is_of_database(one.effect.change.resource):
-                _owe(held, one.effect)
+                # What lies in a database is let go of later, whatever becomes of this process.
+                with open(_debt(held, one.effect), "wb"):
+                    pass
         drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, _said(one)) for one in batch]
         parts.journal.append(None, drafts)
         yield batch
@@ -162,19 +164,9 @@ def release(parts: Parts, effects: Iterable[Effect], held: str) -> None:
                 raise
             silent.add(resource)
         else:
-            _settle_debt(held, effect)
-
-
-def _owe(held: str, effect: Effect) -> None:
-    """What lies in a database is let go of later, whatever becomes of this process."""
-    with open(_debt(held, effect), "wb"):
-        pass
-
-
-def _settle_debt(held: str, effect: Effect) -> None:
-    if is_of_database(effect.change.resource):
-        with suppress(FileNotFoundError):
-            os.unlink(_debt(held, effect))
+            if is_of_database(resource):
+                with suppress(FileNotFoundError):
+                    os.unlink(_debt(held, effect))
 
 
 def _debt(held: str, effect: Effect) -> str:

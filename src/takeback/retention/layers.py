@@ -15,17 +15,15 @@ from contextlib import ExitStack, suppress
 from takeback.adapters.box import squash_links
 from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
-from takeback.errors import RecordInvalid, TakebackError
+from takeback.errors import TakebackError
 from takeback.model.box import Link, point_from_json
-from takeback.model.effect import State
-from takeback.model.ids import short
+from takeback.retention.space import NEEDED, needing
 from takeback.sandbox.layer_owner import remove_as_owner
 from takeback.storage.layer_archive import NotOurs, pack_in_place
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Query
 
-# Pack the layers of boxes that are only kept for undo: no box stands on them, but an effect could bring one
-# back.
+# Pack the layers of boxes that are only kept for undo: no box stands on them, but an effect could bring one back.
 
 
 _LEAST = 256 << 10  # bytes that go with the directory; less is not worth a file
@@ -68,14 +66,9 @@ def own_bytes(place: str) -> int:
         for name in found:
             status = os.lstat(os.path.join(directory, name))
             if stat.S_ISREG(status.st_mode):
-                told = names.setdefault(
-                    (status.st_dev, status.st_ino), [0, status.st_nlink, status.st_blocks]
-                )
-                told[0] += 1
+                inode = status.st_dev, status.st_ino
+                names.setdefault(inode, [0, status.st_nlink, status.st_blocks])[0] += 1
     return sum(blocks * 512 for seen, links, blocks in names.values() if seen == links)
-
-
-_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 
 def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
@@ -112,26 +105,18 @@ def _sweep_box(parts: Parts, layers: Layers, box: str, grace: int) -> int:
     base = layers.base_of(box)
     freed = sum(_removed(path, base) for path in list(layers.scratch(box)))
     start = point_from_json(layers.about(box)["start"])
-    named_at_all = any(layer.startswith(f"{box}/") for layer in named) or _has_effects(parts, box)
-    if (
-        not kept
-        and not named_at_all
-        and layers.head(box) == start
-        and _is_old(os.path.join(layers.path, box, "box.json"), grace)
-    ):
+    of_box = Query(resource=f"box://{box}", states=NEEDED, remembered=True, limit=1)
+    named_at_all = any(one.startswith(f"{box}/") for one in named) or any(parts.journal.effects(of_box))
+    old = _is_old(os.path.join(layers.path, box, "box.json"), grace)
+    if not kept and not named_at_all and layers.head(box) == start and old:
         freed += _removed(os.path.dirname(layers.place_of(f"{box}/layer")), base)
         freed += _removed(os.path.join(layers.path, box), base)
     return freed
 
 
 def _named_by_effects(parts: Parts) -> Iterator[str]:
-    for effect in parts.journal.effects(Query(states=_NEEDED)):
-        if effect.change.kind == "damaged":
-            raise RecordInvalid(
-                f"The record of effect {short(effect.id)} is damaged, so the layers it needs are unknown.",
-                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to sweep without it.",
-            )
-        if not traits_of(effect.change).boxes or effect.forgotten:
+    for effect in needing(parts, "layers"):
+        if not traits_of(effect.change).boxes:
             continue
         for target in effect.targets:
             yield target.before["layer"]
@@ -139,11 +124,6 @@ def _named_by_effects(parts: Parts) -> Iterator[str]:
         for name in ("from", "to"):  # a proposal has no remedy yet
             if name in effect.change.args:
                 yield effect.change.args[name]["layer"]
-
-
-def _has_effects(parts: Parts, box: str) -> bool:
-    query = Query(resource=f"box://{box}", states=_NEEDED, remembered=True, limit=1)
-    return any(parts.journal.effects(query))
 
 
 def _chain(layers: Layers, layer: str) -> Iterator[Link]:

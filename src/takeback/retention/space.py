@@ -18,19 +18,25 @@ from takeback.storage.notes import Bound
 from takeback.storage.protocols import Query
 
 _BLOBS = ("content", "baseline", "targets")
-_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
+NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 
-def live(parts: Parts) -> Iterator[str]:
-    """Every blob that a remedy lists which can still be used, or might be when its effect is settled."""
-    for effect in parts.journal.effects(Query(states=_NEEDED)):
+def needing(parts: Parts, what: str) -> Iterator[Effect]:
+    """Every effect that may need `what` it has in the store: now, or when it is settled."""
+    for effect in parts.journal.effects(Query(states=NEEDED)):
         if effect.forgotten:
             continue
         if effect.change.kind == "damaged":
             raise RecordInvalid(
-                f"The record of effect {short(effect.id)} is damaged, so the blobs it needs are unknown.",
+                f"The record of effect {short(effect.id)} is damaged, so the {what} it needs are unknown.",
                 hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to sweep without it.",
             )
+        yield effect
+
+
+def live(parts: Parts) -> Iterator[str]:
+    """Every blob that a remedy lists which can still be used, or might be when its effect is settled."""
+    for effect in needing(parts, "blobs"):
         if effect.remedy:
             yield from effect.remedy.blobs
         # A proposal may have no remedy yet; what it needs is named in its arguments. What is being applied may be held
@@ -38,32 +44,23 @@ def live(parts: Parts) -> Iterator[str]:
         if effect.state in (State.PROPOSED, State.INTENDED, State.DROPPED):
             yield from _named(effect)
     yield from bodies.needed(parts.journal)
-    yield from _kept_by_adapters(parts)
-
-
-def _kept_by_adapters(parts: Parts) -> Iterator[str]:
-    """The listings of watched trees, so that the next look need not read all files again; the variables of boxes."""
+    # The listings of watched trees, so that the next look need not read all files again; the variables of boxes.
     for name in ("tree", "box"):
         adapter = parts.adapters.get(name)
         if isinstance(adapter, Keeper):
             yield from adapter.needed()
 
 
-def sweepable(parts: Parts, grace: int) -> int:
-    """How many bytes of blobs a sweep would free at least, now."""
-    return parts.blobs.sweep(lambda: live(parts), grace, dry_run=True)
-
-
 def sweep(parts: Parts, grace: int, erased: Sequence[Effect] = ()) -> int:
     """`erased`: drops whose bytes go now, however young they are."""
-    going = [digest for one in erased for digest in (*_remedy_blobs(one), *_named(one))]
+    going = [digest for one in erased for digest in (*_blobs_of(one), *_named(one))]
     # It was all in the store when it was recorded.
     put_until = max((one.at for one in erased), default=0) // SECOND
     with parts.progress.stage("Sweeping", "blob"):
         return parts.blobs.sweep(lambda: live(parts), grace, going, put_until, parts.progress)
 
 
-def _remedy_blobs(effect: Effect) -> tuple[str, ...]:
+def _blobs_of(effect: Effect) -> tuple[str, ...]:
     return effect.remedy.blobs if effect.remedy else ()
 
 
@@ -110,9 +107,7 @@ def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]
     most = settings.versions_per_file
     # What changed a whole tree is no version of a file, and looking at each of its paths would take minutes.
     # A call is the only one of its resource.
-    few = (
-        [one for one in ended if not traits_of(one.change).calls and len(one.targets) <= _FEW] if most else []
-    )
+    few = [one for one in ended if not traits_of(one.change).calls and len(one.targets) <= _FEW]
     resources = dict.fromkeys(target.resource for one in few for target in one.targets)
     for resource in list(resources)[:_FILES_LOOKED_AT]:
         these = Query(resource=resource, forgettable=True)
@@ -142,9 +137,8 @@ def overflow(parts: Parts, settings: Settings, now: int, more: int) -> list[Verd
         if more <= 0:
             break
         more -= _stored(parts, decision.effect)
-        decisions.append(
-            decision._replace(why="goes: there is no room, and this is the oldest that was accepted")
-        )
+        why = "goes: there is no room, and this is the oldest that was accepted"
+        decisions.append(decision._replace(why=why))
     return decisions
 
 
@@ -152,12 +146,7 @@ def pinned_bytes(parts: Parts) -> int:
     """Pinned effects do not count against the cap."""
     if not parts.journal.tally().get("pinned"):
         return 0
-    blobs = {
-        blob
-        for effect in parts.journal.effects(Query(pinned=True, remembered=True))
-        for blob in (effect.remedy.blobs if effect.remedy else ())
-    }
-    return sum(info.stored for info in parts.blobs.info(tuple(blobs))) if blobs else 0
+    return _stored(parts, *parts.journal.effects(Query(pinned=True, remembered=True)))
 
 
 def _first_allowed(parts: Parts, settings: Settings, now: int, pressed: bool) -> list[Verdict]:
@@ -195,6 +184,6 @@ def _allowed(
     return spare_among(parts, [one for one in decisions if one.forget])
 
 
-def _stored(parts: Parts, effect: Effect) -> int:
-    blobs = effect.remedy.blobs if effect.remedy else ()
-    return sum(info.stored for info in parts.blobs.info(blobs)) if blobs else 0
+def _stored(parts: Parts, *effects: Effect) -> int:
+    blobs = {blob for one in effects for blob in _blobs_of(one)}
+    return sum(info.stored for info in parts.blobs.info(tuple(blobs))) if blobs else 0

@@ -9,12 +9,14 @@ from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.functions import CALLING, refuse_inside_a_call
+from takeback.model.record import Draft, Kind
 from takeback.runs.change import Options, TakenStep, make_change, make_step, take_step
 from takeback.runs.core import RunCore
 from takeback.runs.selection import names_of, refuse_odd_key
-from takeback.runs.workflows.durable import fork_once, raise_again
-from takeback.runs.workflows.replay import Replay
-from takeback.runs.workflows.rewind import forked
+from takeback.runs.workflows import rewind
+from takeback.runs.workflows.durable import once, raise_again
+from takeback.runs.workflows.function import digest_of
+from takeback.runs.workflows.replay import FORK, Replay
 
 if TYPE_CHECKING:
     from takeback.adapters.call.action import Action
@@ -33,18 +35,23 @@ def call(
     from takeback.adapters.call.adapter import ODD
 
     build, options = _asked_for(core, action, arguments, key, needs, named or {})
-    inside = CALLING.set((core.id, get_ident()))
-    try:
-        effect = make_change(core, build, options)
-    finally:
-        CALLING.reset(inside)
-    assert effect
+    effect = _called(core, lambda: make_change(core, build, options))
     if odd := effect.receipt.get(ODD):
         raise Misuse(
             f"{effect.change.summary} was called and is recorded, but what it returned could not be kept: {odd}",
             hint="Let it return JSON: text, numbers, lists, dicts. Its undo gets what is left of it, as text.",
         )
     return result_of(effect)
+
+
+def _called(core: RunCore, make: Callable[[], Effect | None]) -> Effect:
+    inside = CALLING.set((core.id, get_ident()))
+    try:
+        effect = make()
+    finally:
+        CALLING.reset(inside)
+    assert effect
+    return effect
 
 
 def _asked_for(
@@ -111,13 +118,8 @@ def _steps_at_once(
             raise_again(taken.recorded)  # after a failure none was begun
 
     def make(taken: TakenStep, options: Options) -> Any:
-        inside = CALLING.set((core.id, get_ident()))
-        try:
-            effect = make_step(core, replay, taken, options)
-        finally:
-            CALLING.reset(inside)
+        effect = _called(core, lambda: make_step(core, replay, taken, options))
         replay.progress()
-        assert effect
         return result_of(effect)
 
     replay.beside = True
@@ -149,10 +151,14 @@ def fork(core: RunCore, reason: str) -> None:
         raise Misuse("A fork needs a reason.", hint='For example run.fork("the customer asked again").')
 
     def fork() -> None:
-        core.append(forked(core.id, reason))
+        core.append(Draft(Kind.REMEMBER, core.id, "", {rewind.FORK: reason}))
         core.calls.fork()
 
-    fork_once(core, reason, fork)
+    if core.replay is not None:
+        once(core, core.replay, FORK, reason, digest_of(reason), fork, lambda _: {}, lambda _: None)
+        return
+    core.refuse_ended()
+    fork()
 
 
 def _adapter(core: RunCore, action: "Action") -> "CallAdapter":

@@ -17,9 +17,9 @@ from takeback.policy.checks import Check
 from takeback.runs import checkpoints
 from takeback.runs.core import RunCore
 from takeback.runs.selection import needed_by
-from takeback.runs.workflows.durable import as_failed, raise_again, unbroken
+from takeback.runs.workflows.durable import raise_again, unbroken
 from takeback.runs.workflows.function import digest_of
-from takeback.runs.workflows.replay import CHANGE, Replay, WorkflowStep
+from takeback.runs.workflows.replay import CHANGE, Replay, WorkflowStep, error_to_json
 from takeback.storage.protocols import Query
 
 TURN_SECONDS = 10
@@ -160,7 +160,7 @@ def make_step(core: RunCore, replay: Replay, taken: TakenStep, options: Options)
         except (Spent, Stuck, Unavailable, InDoubt):
             raise
         except TakebackError as error:
-            core.append(replay.draft(CHANGE, says, asked, as_failed(error), step))
+            core.append(replay.draft(CHANGE, says, asked, {"failed": error_to_json(error)}, step))
             raise
         if effect is None or effect.step != step:
             # It changed nothing, or another run made it under the same key.

@@ -37,7 +37,17 @@ def draft(
 
 def kept_state(blobs: Blobs, run: str, state: Any) -> dict[str, Any]:
     """The agent's own state, as `draft` takes it."""
-    return bodies.kept(blobs, "state", _as_text(state), f"state of {run}") if state is not None else {}
+    if state is None:
+        return {}
+    # Kept as text: the agent's numbers come back exactly as it wrote them, fractions too.
+    try:
+        text = json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Misuse(
+            f"The state of a checkpoint must be JSON: {error}.",
+            hint="Use dicts, lists, text, numbers, true, false, null.",
+        ) from error
+    return bodies.kept(blobs, "state", text, f"state of {run}")
 
 
 def state_of(blobs: Blobs, point: Checkpoint | None) -> Any:
@@ -51,17 +61,6 @@ def with_state(blobs: Blobs, point: Checkpoint) -> Checkpoint:
     if not point.state_blob:
         return point
     return point._replace(state=bodies.text_of(blobs, {"blob": point.state_blob}))
-
-
-def _as_text(state: Any) -> str:
-    # Kept as text: the agent's numbers come back exactly as it wrote them, fractions too.
-    try:
-        return json.dumps(state, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise Misuse(
-            f"The state of a checkpoint must be JSON: {error}.",
-            hint="Use dicts, lists, text, numbers, true, false, null.",
-        ) from error
 
 
 def _cwd() -> str:

@@ -15,14 +15,14 @@ from takeback.model.change import Change, intent
 from takeback.model.database import Database, resource_of
 from takeback.model.effect import OPEN_STATES, Effect, State, waits_for_approval
 from takeback.model.ids import short
-from takeback.model.record import Draft, canonical
+from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import function_in, path_of
 from takeback.model.run import Lease, RunInfo
 from takeback.model.settings import Settings
 from takeback.runs.lease import Heartbeat, Interruptions, OwnLock
 from takeback.runs.selection import name_of
 from takeback.runs.workflows.replay import Replay
-from takeback.runs.workflows.rewind import Past, answer, past_of, went_back
+from takeback.runs.workflows.rewind import BACK, Past, answer, past_of
 from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class CallKeys:
         if not any(traits_of(one.change).calls and one.order > seq for one in later):
             return None
         self._past = None
-        return went_back(self._lease.run, seq)
+        return Draft(Kind.REMEMBER, self._lease.run, "", {BACK: seq})
 
     def fork(self) -> None:
         """What is called from here on is meant anew. That is recorded before."""

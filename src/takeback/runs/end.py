@@ -56,7 +56,11 @@ def _left(core: RunCore, error: BaseException | None) -> None:
             with suppress(InDoubt):
                 close(core)
         elif on_death is OnDeath.FINISH:
-            _end_undo(core)
+            from takeback.engine.recover import end_undo
+
+            with core.lock, core.uninterrupted():
+                end_undo(core.parts, core.lease, core.info)
+                let_go(core)
         elif isinstance(error, KeyboardInterrupt) or (core.signals and core.signals.arrived):
             suspend(core, f"interrupted: {type(error).__name__}")
         else:
@@ -169,29 +173,16 @@ def _taken_back(core: RunCore) -> tuple[UndoResult, int]:
         core.calls.quiet()
         core.refuse_ended()
         settle_open(core.parts, core.lease)
-        dropped = _drop_reviewed(core)
+        dropped = 0
+        if core.databases:
+            from takeback.engine.review import drop_all
+
+            dropped = drop_all(core.parts, core.lease)
         core.close_databases()  # a file that goes back must not be open in a session of ours
         result = roll_back(core.parts, core.lease, not_accepted(core.parts, core.id), core.agent)
         close_rolled_back(core.parts, core.lease, result, RunState.UNDONE.value)
         let_go(core)
         return result, dropped
-
-
-def _drop_reviewed(core: RunCore) -> int:
-    """How many changes were held in a database."""
-    if not core.databases:
-        return 0
-    from takeback.engine.review import drop_all
-
-    return drop_all(core.parts, core.lease)
-
-
-def _end_undo(core: RunCore) -> None:
-    from takeback.engine.recover import end_undo
-
-    with core.lock, core.uninterrupted():
-        end_undo(core.parts, core.lease, core.info)
-        let_go(core)
 
 
 def _end(core: RunCore, state: RunState, told: dict[str, str] | None = None) -> None:

@@ -9,12 +9,7 @@ from takeback.engine.parts import Parts
 from takeback.engine.write import Terms
 from takeback.errors import Conflict, Drifted, Refused
 from takeback.model.change import Change, Phase
-from takeback.model.effect import (
-    PERSON,
-    Effect,
-    State,
-    waits_for_approval,
-)
+from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
@@ -151,15 +146,6 @@ def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
     """Without the name under which an inode is held: that goes with the undo."""
     return {name: value for name, value in state.items() if name != "held"}
-
-
-def refuse_forgotten(effect: Effect) -> None:
-    if effect.forgotten:
-        raise Refused(
-            f"The way back of effect {short(effect.id)} was forgotten.",
-            hint="It cannot be had back, so there is nothing to pin.",
-            effect=effect.id,
-        )
 
 
 def discard_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: Leased) -> UndoResult:

@@ -130,14 +130,6 @@ def as_those_of(journal: Journal, effects: Iterable[Effect]) -> dict[str, Any]:
     return {"project": root} | ({"marked": True} if marked else {})
 
 
-def project_of(journal: Journal, effect: Effect) -> str:
-    """Where a person would look for it; "" where that is no project."""
-    info = next(journal.runs((effect.run,)), None)
-    own = info.project if info else ""
-    touched = (*effect.roots, *effect.places)
-    return own if own and (not touched or own in touched) else next(iter(touched), own)
-
-
 def other_projects(journal: Journal, effects: Iterable[Effect], scope: Scope) -> tuple[str, ...]:
     """What these effects touch beside the projects of this scope, where that is a project: it has a marker, or a run
     began there. What lies inside counts as its own."""
@@ -150,19 +142,19 @@ def other_projects(journal: Journal, effects: Iterable[Effect], scope: Scope) ->
     return tuple(sorted(one.root for one in known if one.marked or one.began))
 
 
-def belongs(journal: Journal, effect: Effect, scope: Scope) -> bool:
-    info = next(journal.runs((effect.run,)), None)
-    roots = {*effect.roots, *effect.places, info.project if info else ""}
-    return any(in_scope(one, scope) for one in journal.projects(tuple(roots)))
-
-
 def newest_elsewhere(journal: Journal, scope: Scope, *, undos: bool = False) -> Elsewhere | None:
     """Unless the newest effect of all (or the newest undo) is of this scope."""
     which = Query(states=(State.DONE,), undos=True) if undos else Query(states=_HAPPENED, made=True)
     newest = next(latest_first(journal, which, 1), None)
-    if newest is None or belongs(journal, newest, scope):
+    if newest is None:
         return None
-    return Elsewhere(newest, project_of(journal, newest))
+    info = next(journal.runs((newest.run,)), None)
+    own = info.project if info else ""
+    touched = (*newest.roots, *newest.places)
+    if any(in_scope(one, scope) for one in journal.projects(tuple({*touched, own}))):
+        return None
+    # Where a person would look for it; "" where that is no project.
+    return Elsewhere(newest, own if own and (not touched or own in touched) else next(iter(touched), own))
 
 
 # Everything that took hold after a point, whoever did it; and what keeps it from being taken back.
@@ -236,16 +228,13 @@ def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) ->
     for effect in journal.effects(Query(states=OPEN_STATES, scope=span.scope, run=span.run)):
         if effect.waits_for == PERSON or effect.state is State.STUCK:
             continue
-        what = f"Effect {short(effect.id)} ({effect.change.summary})"
+        stands, hint = "still being made", f"`takeback show {short(effect.id)}` shows more."
         if effect.waits_for == COMMAND:
-            raise StoreBusy(
-                f"{what} is an open watch.",
-                hint="Nothing was changed. End it first; `takeback recover` records one whose process has died.",
-                effect=effect.id,
-            )
+            stands = "an open watch"
+            hint = "End it first; `takeback recover` records one whose process has died."
         raise StoreBusy(
-            f"{what} is still being made.",
-            hint=f"Nothing was changed. `takeback show {short(effect.id)}` shows more.",
+            f"Effect {short(effect.id)} ({effect.change.summary}) is {stands}.",
+            hint=f"Nothing was changed. {hint}",
             effect=effect.id,
         )
 

@@ -132,9 +132,7 @@ def _counted_back(journal: Journal, name: str, scope: Scope | None) -> str:
         raise Misuse(
             f"{name!r} is not a name for an effect.", hint="`@` is the newest, `@~2` the second before it."
         )
-    wanted = int(
-        back.lstrip("0")[:9] or "0"
-    )  # nobody has a thousand million effects, and SQLite cannot count for ever
+    wanted = int(back.lstrip("0")[:9] or "0")  # SQLite cannot count for ever, and nobody has 1,000 million
     so_far = 0
     for effect in latest_first(journal, Query(states=_HAPPENED, scope=scope), 2 * wanted + 20):
         if not effect.is_undo:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from takeback.adapters.database import MOST, OPEN, Databases, DatabaseSession, Rows, first_words
@@ -136,13 +137,8 @@ class Sql:
             if replay is None:
                 return self._carry_out(says, statement, parameters, many, key, needs)
             asked = digest_of(resource_of(self.database), statement, repr(parameters), many, key)
-            return _step(
-                self._core,
-                replay,
-                says,
-                asked,
-                lambda: self._carry_out(says, statement, parameters, many, key, needs),
-            )
+            make = partial(self._carry_out, says, statement, parameters, many, key, needs)
+            return _step(self._core, replay, says, asked, make)
 
     def _carry_out(
         self, says: str, statement: str, parameters: Any, many: bool, key: str, needs: Sequence[str]
@@ -232,13 +228,12 @@ class Sql:
             with core.uninterrupted():
                 made.effect = transaction.doubted(core.parts, core.lease, made.effect, error)
         except BaseException as error:
+            # Not what the database said: that may quote somebody's row.
+            said = f"It was rolled back ({type(error).__name__})."
             with core.uninterrupted():
                 self._session.rollback()
-                made.effect = transaction.give_up(core.parts, core.lease, made.effect, _sentence(error))
-            if isinstance(error, RowsHeld):
-                raise named(core.parts, made.effect.change.resource, error) from error
-            if isinstance(error, TakebackError):
-                error.effect = None  # there is none
+                made.effect = transaction.give_up(core.parts, core.lease, made.effect, said)
+            self._refuse_held(error)
             raise
         else:
             with core.uninterrupted():
@@ -247,6 +242,13 @@ class Sql:
             made.answers = tuple(_result(rows, made.effect) for rows in self._session.answers)
         if made.effect.state is State.DONE:
             took_hold(core, made.effect)
+
+    def _refuse_held(self, error: BaseException) -> None:
+        """What is told of an error, after which there is no effect."""
+        if isinstance(error, RowsHeld):
+            raise named(self._core.parts, resource_of(self.database), error) from error
+        if isinstance(error, TakebackError):
+            error.effect = None
 
     def close(self) -> None:
         with self._core.lock:
@@ -286,11 +288,6 @@ def _digest(key: str, statement: str, parameters: Any) -> str:
     if not key:
         return ""
     return hashlib.sha256(repr((key, statement, parameters)).encode()).hexdigest()[:8]
-
-
-def _sentence(error: BaseException) -> str:
-    """Not what the database said: that may quote somebody's row."""
-    return f"It was rolled back ({type(error).__name__})."
 
 
 LIMIT = 300.0  # seconds
@@ -339,10 +336,7 @@ class ReviewedSql(Sql):
         except BaseException as error:
             with core.uninterrupted():
                 self._session.rollback()
-            if isinstance(error, RowsHeld):
-                raise named(core.parts, change.resource, error) from error
-            if isinstance(error, TakebackError):
-                error.effect = None  # there is none
+            self._refuse_held(error)
             raise
         if made.effect.state is State.PROPOSED:
             took_hold(core, made.effect)
@@ -379,7 +373,9 @@ def _step(core: RunCore, replay: Replay, says: str, asked: str, make: Callable[[
 
     def again(step: WorkflowStep) -> SqlResult:
         if "answer" in step.body:
-            return _from_json(step.body, step.effect)
+            told = json.loads(step.body["answer"])
+            rows = tuple(tuple(row) for row in told["rows"])
+            return SqlResult(rows, tuple(told["columns"]), told["count"], step.effect)
         # Its worker was killed before it could record the answer, which is not known.
         lost = SqlResult((), (), -1, step.effect)
         core.append(replay.draft(STATEMENT, says, asked, _as_json(lost)))
@@ -406,8 +402,3 @@ def _as_json(result: SqlResult) -> dict[str, Any]:
     }
     effect = {"effect": result.effect.id} if result.effect else {}
     return {"answer": json.dumps(told), **effect}
-
-
-def _from_json(body: dict[str, Any], effect: Effect | None) -> SqlResult:
-    told = json.loads(body["answer"])
-    return SqlResult(tuple(tuple(row) for row in told["rows"]), tuple(told["columns"]), told["count"], effect)

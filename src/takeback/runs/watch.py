@@ -63,17 +63,13 @@ class Watch:
         self._roots: list[tuple[WatchedRoot, Baseline]] = []
         self.effect: Effect | None = None
         self.changes: tuple[Changed, ...] = ()
-        self.left_out: tuple[
-            Hole, ...
-        ] = ()  # what is there and not captured; named before anything is changed
+        self.left_out: tuple[Hole, ...] = ()  # what is not captured; named before anything is changed
         self.coverage = ""
         self._telling: Telling | None = None
         self._own: frozenset[str] = frozenset()  # what certainly only the command changed
         self._brought_back: frozenset[str] = frozenset()  # by other effects, so no stranger changed it last
         self._recorded: list[str] = []  # sentences for what others changed
-        self.others = (
-            ""  # a sentence, when some of it is known to be the doing of others: an effect of its own
-        )
+        self.others = ""  # a sentence, when some of it is known to be others' doing: an effect of its own
         self.elsewhere: tuple[str, ...] = ()  # what other effects are known to have done meanwhile
         self.turned_back = ""  # a sentence, when some of that does not stand any more
         self.databases: tuple[Effect, ...] = ()  # what changed in databases that someone has open
@@ -178,7 +174,8 @@ class Watch:
         )
         with core.uninterrupted():
             self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal))
-            self._look_outside()
+            if self._telling is not None:
+                self.outside = tuple(self._telling.outside((place_of(core.parts).store,)))
             self._close()
             if self.effect:
                 took_hold(core, self.effect)
@@ -255,23 +252,14 @@ class Watch:
             gone |= told.left.keys()
         theirs = tuple(one for one in targets if one.resource in told.others)
         if not all(_only_time(one) for one in theirs):
-            args: dict[str, Any] = {
-                "roots": proposal.change.args["roots"],
-                "others": True,
-                "baseline": [],
-                "coverage": self.coverage,
-            }
+            roots = proposal.change.args["roots"]
+            args: dict[str, Any] = {"roots": roots, "others": True, "baseline": [], "coverage": self.coverage}
             change = proposal.change._replace(summary=f"others, during: {proposal.change.summary}", args=args)
             terms = Terms(agent=core.agent)  # nobody asked for it, so it has no key
             self._recorded.append(sentence(told.others, record(parts, core.lease, change, terms, theirs)))
             gone |= told.others.keys()
         self.others = " ".join((*said, *self._recorded))
         return tuple(one for one in targets if one.resource not in gone)
-
-    def _look_outside(self) -> None:
-        if self._telling is not None:
-            place = place_of(self._core.parts)
-            self.outside = tuple(self._telling.outside((place.store,)))
 
     @property
     def roots(self) -> tuple[str, ...]:

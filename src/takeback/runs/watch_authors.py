@@ -55,11 +55,17 @@ def _turned_back(steps: Mapping[str, list[OtherStep]], roots: Sequence[str], tol
     }
     if not found:
         return ""
-    names = ", ".join(display(one) for one in list(found)[:_LISTED])
-    more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
     effects = ", ".join(short(one) for one in list(dict.fromkeys(found.values()))[:_LISTED])
     verb, it = ("is", "it") if len(found) == 1 else ("are", "them")
-    return f"{names}{more} {verb} not as effect {effects} left {it}, but as before; no effect recorded that."
+    return (
+        f"{_named(found)} {verb} not as effect {effects} left {it}, but as before; no effect recorded that."
+    )
+
+
+def _named(resources: Collection[str]) -> str:
+    names = ", ".join(display(one) for one in list(resources)[:_LISTED])
+    more = f" and {len(resources) - _LISTED:,} more" if len(resources) > _LISTED else ""
+    return names + more
 
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[OtherStep]]:
@@ -89,9 +95,8 @@ def open_beside(
     if not unsure:
         return ""
     names = " and ".join(f"{short(one.id)} ({one.change.summary})" for one in others[:_LISTED])
-    listed = ", ".join(display(one) for one in list(unsure)[:_LISTED])
-    more = f" and {len(unsure) - _LISTED} more" if len(unsure) > _LISTED else ""
-    return f"{names} watched the same directory at the same time, so the author of {listed}{more} is unknown."
+    told = f"{names} watched the same directory at the same time, so the author of"
+    return f"{told} {_named(unsure)} is unknown."
 
 
 def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect]:
@@ -129,9 +134,7 @@ class Authorship(NamedTuple):
     """Of the changes below the roots, by resource."""
 
     others: dict[str, int] = {}  # what only others changed, with one of those processes
-    left: dict[
-        str, str
-    ] = {}  # what only others changed, and the effect of a watch that goes on will tell of it
+    left: dict[str, str] = {}  # what only others changed, with the effect of a watch that will tell of it
     own: frozenset[str] = frozenset()  # what certainly nobody but the command changed
 
 
@@ -270,20 +273,12 @@ def not_covered(outside: Sequence[str], roots: Sequence[str]) -> str:
 
 def _listed(resources: Collection[str]) -> str:
     """With the verb that belongs to so many."""
-    names = ", ".join(display(one) for one in list(resources)[:_LISTED])
-    more = f" and {len(resources) - _LISTED:,} more" if len(resources) > _LISTED else ""
-    return f"{names}{more} {'was' if len(resources) == 1 else 'were'}"
+    return f"{_named(resources)} {'was' if len(resources) == 1 else 'were'}"
 
 
 def sentence(found: dict[str, int], effect: Effect | None) -> str:
     from takeback.adapters.watch.processes import name_of
 
-    listed = ", ".join(display(one) for one in list(found)[:_LISTED])
-    more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
     who = ", ".join(dict.fromkeys(name_of(pid) for pid in list(found.values())[:_LISTED]))
-    told = f"Not the command, but {who} changed {listed}{more} while it ran"
-    return (
-        f"{told}: effect {short(effect.id)}."
-        if effect
-        else f"{told}; that keeps running, and is not recorded."
-    )
+    became = f": effect {short(effect.id)}" if effect else "; that keeps running, and is not recorded"
+    return f"Not the command, but {who} changed {_named(found)} while it ran{became}."

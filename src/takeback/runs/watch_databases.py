@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.database import Databases, Programs, Tell, quiet
 from takeback.engine.guards import refuse_own
@@ -54,7 +55,9 @@ def program(core: RunCore, addresses: Sequence[str], says: str, tell: Tell = qui
         yield seen._replace(environment=environment)
     finally:
         for one in watched:
-            if effect := _left(core, one):
+            with core.uninterrupted():
+                effect = finish(core.parts, core.lease, one.effect, partial(_found, *one))
+            if effect:
                 seen.effects.append(effect)
                 took_hold(core, effect)
             else:
@@ -82,19 +85,12 @@ def _entered(core: RunCore, address: str, says: str, tell: Tell) -> tuple[Watche
         raise
 
 
-def _left(core: RunCore, one: Watched) -> Effect | None:
-    change = one.effect.change
-
-    def found() -> Change | None:
-        receipt: dict[str, Any] | None = one.adapter.leave(one.effect)
-        return None if receipt is None else change._replace(args={**change.args, RECEIPT: receipt})
-
-    with core.uninterrupted():
-        return finish(core.parts, core.lease, one.effect, found)
+def _found(adapter: Programs, effect: Effect) -> Change | None:
+    receipt, change = adapter.leave(effect), effect.change
+    return None if receipt is None else change._replace(args={**change.args, RECEIPT: receipt})
 
 
-# Databases in a watched tree that someone has open: put back as files they would break under whoever has
-# them. So what
+# Databases in a watched tree that someone has open: put back as files they would break under whoever has them. So what
 # changed in one is found row by row, with what the watch had kept of its files, and is an effect on a database.
 
 
@@ -151,8 +147,7 @@ def _is_the_same_file(target: Target | None) -> bool:
 def _recorded(core: RunCore, base: str, by_name: dict[str, Target], says: str) -> Effect | None:
     database = Database("sqlite", f"sqlite:///{quote(path_of(base))}")
     adapter: SqliteAdapter = adapter_of(core.parts, database.engine)  # pyright: ignore[reportAssignmentType]
-    args = {"database": to_json(database)}
-    change = Change(database.engine, PROGRAM, resource_of(database), says, args)
+    change = Change(database.engine, PROGRAM, resource_of(database), says, {"database": to_json(database)})
     effect = begin(core.parts, core.lease, change, Terms(agent=core.agent))
     then = {
         end: core.parts.blobs.read(by_name[base + end].before["digest"])
@@ -160,13 +155,9 @@ def _recorded(core: RunCore, base: str, by_name: dict[str, Target], says: str) -
         if base + end in by_name and "digest" in by_name[base + end].before
     }
 
-    def found() -> Change | None:
-        receipt: dict[str, Any] | None = adapter.leave(effect)
-        return None if receipt is None else change._replace(args={**args, RECEIPT: receipt})
-
     try:
         adapter.recall(effect, then)
-        done = finish(core.parts, core.lease, effect, found)
+        done = finish(core.parts, core.lease, effect, partial(_found, adapter, effect))
     except TakebackError:
         abort(core.parts, core.lease, adapter, effect, NOTHING)
         raise

@@ -1,14 +1,14 @@
 """What this machine allows, found out by doing it."""
 
 import os
-import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
-from takeback.model.mounts import SANDBOX_TRIAL, mounted
+from takeback.model.mounts import SANDBOX_TRIAL, mount_table, mounted
 from takeback.sandbox import probe_note
 from takeback.sandbox.mounts import OVERLAY, points_for_root, visible
 from takeback.sandbox.probe_note import Trial
@@ -32,16 +32,13 @@ def unmapped(directory: str) -> tuple[str, str]:
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         return "", ""
-    try:
-        with os.scandir(directory) as entries:
-            for entry in islice(entries, _MOST):
-                status = entry.stat(follow_symlinks=False)
-                if (status.st_uid, status.st_gid) == (uid, gid) or entry.is_symlink():
-                    continue
-                if os.access(entry.path, os.W_OK):
-                    return entry.path, f"belongs to user {status.st_uid}, group {status.st_gid}"
-    except OSError:
-        pass  # it is only for a hint
+    with suppress(OSError), os.scandir(directory) as entries:  # it is only for a hint
+        for entry in islice(entries, _MOST):
+            status = entry.stat(follow_symlinks=False)
+            if (status.st_uid, status.st_gid) == (uid, gid) or entry.is_symlink():
+                continue
+            if os.access(entry.path, os.W_OK):
+                return entry.path, f"belongs to user {status.st_uid}, group {status.st_gid}"
     return "", ""
 
 
@@ -76,9 +73,7 @@ class Ability(NamedTuple):
     engine: str  # "root" | "user" | "" (there is no sandbox here)
     why: str  # a sentence when there is none
     layers_at: str  # where layers can live, "" nowhere
-    not_covered: tuple[
-        tuple[str, str], ...
-    ]  # path and reason: read-only inside although it can be written outside
+    not_covered: tuple[tuple[str, str], ...]  # path, and why it is read-only inside though not outside
     landlock: int  # its version, 0 none
     cgroups: bool
 
@@ -158,13 +153,10 @@ def _candidates(uid: int) -> list[str]:
         at = os.path.join(pattern.format(uid=uid), f"takeback-{uid}")
         try:
             os.makedirs(at, 0o700, exist_ok=True)
-            status = os.lstat(at)
             space = os.statvfs(at)
         except OSError:
             continue
-        # Whoever made it before us may look into it.
-        private = stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not status.st_mode & 0o077
-        if private:
+        if probe_note.is_private(at):  # whoever made it before us may look into it
             found.append((space.f_bavail * space.f_frsize, at))
     return [at for _, at in sorted(found, reverse=True)]
 
@@ -195,10 +187,8 @@ def _try(directory: str) -> tuple[bool, str]:
         os.close(nothing)
         os.close(lock)
         if clear(directory):
-            try:
+            with suppress(OSError):  # it is not ours
                 os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
-            except OSError:
-                pass  # it is not ours
 
 
 def _locked(here: str) -> int:
@@ -245,20 +235,13 @@ def clear(directory: str) -> bool:
 
 def _not_covered(engine: str, bound: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     found = [(point, "its filesystem cannot be below a layer: read-only inside") for point in bound]
-    with open("/proc/self/mountinfo", "rb") as file:
-        mounts = visible(mounted(file.read()))
+    mounts = visible(mounted(mount_table()))
     writable = {one.point for one in mounts if one.writable}
     for point in points_for_root(mounts, b"/"):
         if point.how != OVERLAY and point.point in writable and os.access(point.point, os.W_OK):
-            found.append(
-                (os.fsdecode(point.point), "mounted by itself, and no directory of files: read-only inside")
-            )
+            why = "mounted by itself, and no directory of files: read-only inside"
+            found.append((os.fsdecode(point.point), why))
     if engine == USER:
-        found.append((WHOSE, WHY))
-        found.append(
-            (
-                "your directories inside those of others",
-                "outside home, the current and temporary directories: read-only",
-            )
-        )
+        theirs = "your directories inside those of others"
+        found += [(WHOSE, WHY), (theirs, "outside home, the current and temporary directories: read-only")]
     return tuple(sorted(found))

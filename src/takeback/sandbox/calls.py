@@ -5,6 +5,8 @@ import struct
 from functools import cache
 from typing import Any
 
+from takeback.model.descriptor import Descriptor
+
 NEWNS, NEWIPC, NEWUTS, NEWUSER, NEWPID, NEWNET = (
     0x00020000, 0x08000000, 0x04000000, 0x10000000, 0x20000000, 0x40000000
 )  # fmt: skip
@@ -82,21 +84,14 @@ class Kernel:
 
     def new_tmpfs(self, attributes: int) -> int:
         """An empty one that is mounted nowhere, as a descriptor; gone with the last who is in it."""
-        made = self.call(_FSOPEN, b"tmpfs", 1, about="tmpfs")  # 1: closed on exec
-        try:
+        with Descriptor(self.call(_FSOPEN, b"tmpfs", 1, about="tmpfs")) as made:
             self.call(_FSCONFIG, made, _FSCONFIG_CREATE, None, None, 0, about="tmpfs")
             return self.call(_FSMOUNT, made, 1, attributes, about="tmpfs")
-        finally:
-            os.close(made)
 
     def open_inside(self, root: int, path: bytes, flags: int) -> int:
         """Open a path as it is seen from a root; a symbolic link on the way is ELOOP."""
-        how = struct.pack(
-            "=QQQ",
-            flags | os.O_CLOEXEC,
-            0,
-            RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-        )
+        resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
+        how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
         return self.call(_OPENAT2, root, path.lstrip(b"/") or b".", how, len(how), about=path)
 
     def fork_into(self, flags: int) -> int:

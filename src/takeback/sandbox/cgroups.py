@@ -1,7 +1,10 @@
 """Control groups: limits that hold for a command and all it starts together. Both versions of the kernel's files."""
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
+
+from takeback.model.descriptor import write_once
 
 _NAME = "takeback-{}"
 
@@ -100,10 +103,11 @@ def make(memory: int, processes: int) -> ControlGroup | None:
         for directory in {group.memory, group.processes}:
             os.mkdir(directory)
         if memory:
-            _write(group.memory, files[0], memory)
-            _write_if_there(group.memory, "memory.swap.max", 0)
+            write_once(os.path.join(group.memory, files[0]), str(memory))
+            with suppress(OSError):  # not there without swap
+                write_once(os.path.join(group.memory, "memory.swap.max"), "0")
         if processes:
-            _write(group.processes, files[1], processes)
+            write_once(os.path.join(group.processes, files[1]), str(processes))
     except OSError:
         remove(group)
         return None
@@ -170,22 +174,5 @@ def ran_out_of_memory(group: ControlGroup) -> bool:
 
 def remove(group: ControlGroup) -> None:
     for directory in {group.memory, group.processes}:
-        try:
+        with suppress(OSError):  # not made, or the kernel has not yet let go of the last process
             os.rmdir(directory)
-        except OSError:
-            continue  # not made, or the kernel has not yet let go of the last process
-
-
-def _write(directory: str, name: str, value: int) -> None:
-    fd = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, str(value).encode())
-    finally:
-        os.close(fd)
-
-
-def _write_if_there(directory: str, name: str, value: int) -> None:
-    try:
-        _write(directory, name, value)
-    except OSError:
-        return

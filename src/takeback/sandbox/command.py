@@ -22,9 +22,8 @@ class SandboxPlan(NamedTuple):
     masks: tuple[bytes, ...]
     terminal: bytes
     userxattr: bool
-    stamps: tuple[
-        tuple[int, ...], ...
-    ]  # of the directories that are copied, or looked up before the command is there
+    # Of the directories that are copied, or looked up before the command is there.
+    stamps: tuple[tuple[int, ...], ...]
 
 
 class PreparedCommand(NamedTuple):
@@ -100,16 +99,8 @@ def prepare(plan: SandboxPlan, workshop: Workshop) -> PreparedCommand:
     except BaseException:
         workshop.clear(scratch)
         raise
-    scene = RootScene(
-        plan.root,
-        workshop.root,
-        workshop.aside,
-        tuple(overlays),
-        plan.read_only,
-        plan.masks,
-        plan.terminal,
-        plan.userxattr,
-    )
+    places, covered = (plan.root, workshop.root, workshop.aside), (plan.read_only, plan.masks)
+    scene = RootScene(*places, tuple(overlays), *covered, plan.terminal, plan.userxattr)
     return PreparedCommand(scratch, scene, tuple(mounts), marks)
 
 
@@ -156,9 +147,8 @@ def _masks(root: bytes, hidden: tuple[bytes, ...]) -> tuple[bytes, ...]:
             # /dev and the like are others inside, with nothing of the world's in them.
             if not any(inside(within, own) for own in OWN):
                 found.add(within)
-    return tuple(
-        sorted(one for one in found if not any(inside(one, other) and one != other for other in found))
-    )
+    outermost = (one for one in found if not any(inside(one, other) and one != other for other in found))
+    return tuple(sorted(outermost))
 
 
 class Finished(NamedTuple):
@@ -177,13 +167,9 @@ def finish(prepared: PreparedCommand, layer: str, keep_empty: bool) -> Finished:
     userxattr = prepared.scene.userxattr
     for one in prepared.mounts:
         upper = os.path.join(making, one.upper)
-        if (
-            not os.listdir(upper)
-            and first_look(os.lstat(upper)) == one.first
-            and attributes(os.fsencode(upper), userxattr) == prepared.marks[one.point]
-        ):
-            continue
-        kept.append(one)
+        untouched = not os.listdir(upper) and first_look(os.lstat(upper)) == one.first
+        if not untouched or attributes(os.fsencode(upper), userxattr) != prepared.marks[one.point]:
+            kept.append(one)
     if not kept and not keep_empty:
         return Finished(False)
     for one in set(prepared.mounts) - set(kept):

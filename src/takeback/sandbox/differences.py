@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
+from takeback.model.mounts import mount_table
 from takeback.sandbox.layer import LayerForm, Mount, attributes, is_opaque, is_whiteout, mark, read_form
 from takeback.sandbox.mounts import mount_points
 from takeback.sandbox.protocol import Stack
@@ -39,7 +40,7 @@ class ViewNode(NamedTuple):
 class LayerView:
     def __init__(self, grounds: Iterable[ViewGround], mount_points: frozenset[bytes] = frozenset()) -> None:
         self.grounds = tuple(grounds)
-        self.mount_points = mount_points  # of the world: what is mounted there does not shine through
+        self.mount_points = mount_points  # of the world
 
     def root(self, first: int = 0) -> ViewNode | None:
         """The directory that is visible without the grounds above `first`."""
@@ -83,12 +84,13 @@ class LayerView:
             name = elsewhere or name
         return ViewNode(tuple(found), seen) if seen else None
 
+    def _is_covered(self, number: int, directory: bytes) -> bool:
+        """Something is mounted there in the world, and does not shine through."""
+        ground = self.grounds[number]
+        return ground.plain and directory in self.mount_points and directory != ground.root
+
     def _look(self, number: int, directory: bytes, path: bytes) -> os.stat_result | None:
-        if (
-            self.grounds[number].plain
-            and directory in self.mount_points
-            and directory != self.grounds[number].root
-        ):
+        if self._is_covered(number, directory):
             return None
         try:
             return os.lstat(path)
@@ -103,15 +105,14 @@ class LayerView:
         return found
 
     def names_of_part(self, number: int, directory: bytes) -> set[bytes]:
-        ground = self.grounds[number]
-        if ground.plain and directory in self.mount_points and directory != ground.root:
+        if self._is_covered(number, directory):
             return set()
         try:
             return set(os.listdir(directory))
         except (FileNotFoundError, NotADirectoryError):
             return set()
         except PermissionError:
-            if not ground.plain:
+            if not self.grounds[number].plain:
                 raise
             return set()  # what we may not read of the world, the command could not change
 
@@ -125,15 +126,14 @@ class LeftPath(NamedTuple):
     path: bytes  # absolute; seen from the root inside
     source: bytes | None  # where it can be read now; None: it is gone
     below: bool  # something lay below this name when the command changed it
-    lost: bytes = (
-        b""  # of a directory that was moved here: where the rest of it lay, if that is not there any more
-    )
+    # Of a directory that was moved here: where the rest of it lay, if that is not there any more.
+    lost: bytes = b""
 
 
 def differences(layer: str, stack: Stack) -> Iterator[LeftPath]:
     """Parents before what is in them. The layer and the layers below must be at rest; the world need not."""
     form = read_form(layer)
-    points = _mount_points()
+    points = mount_points(mount_table())
     for one in sorted(form.mounts):
         yield from _Comparison(layer, form, one, stack, points).lefts()
 
@@ -161,11 +161,6 @@ def grounds_below(stack: Stack, point: str) -> list[ViewGround]:
     return [*found, ViewGround((root + os.fsencode(point)).rstrip(b"/") or b"/", plain=True)]
 
 
-def _mount_points() -> frozenset[bytes]:
-    with open("/proc/self/mountinfo", "rb") as file:
-        return mount_points(file.read())
-
-
 _Pair = tuple[bytes, ViewNode | None, ViewNode | None]
 
 
@@ -188,9 +183,8 @@ class _Comparison:
         if self._top_changed(after, before):
             yield LeftPath(point, after.top, before is not None)
         for path, one, other in self._inside(point.rstrip(b"/"), after, before):
-            if not (
-                one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
-            ):
+            known = one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
+            if not known:
                 yield LeftPath(path, one.top if one else None, self._below(one, other), self._lost(path, one))
 
     def _top_changed(self, after: ViewNode, before: ViewNode | None) -> bool:

@@ -10,8 +10,10 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
+from takeback.model.descriptor import Descriptor
 from takeback.sandbox import cgroups, privileges, protocol, rootfs
 from takeback.sandbox.calls import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, kernel
 from takeback.sandbox.rootfs import Job, unpacked
@@ -36,36 +38,22 @@ def wait_past(moment: int) -> None:
 def _nudged(moment: int) -> bool:
     """Newer kernels (6.13) stamp the second change of a file that was looked at in between exactly, and whatever is
     changed after that, anywhere, not before it: then nobody has to wait for a tick."""
-    file = os.memfd_create("clock")
-    try:
+    with Descriptor(os.memfd_create("clock")) as file:
         for _ in range(_NUDGES):
             os.fchmod(file, 0o600)
             if os.fstat(file).st_ctime_ns > moment:
                 return True
         return False
-    finally:
-        os.close(file)
-
-
-def give_back(files: tuple[int, int]) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
 
 def restrain(pid: int, order: dict[str, Any]) -> None:
     """Of the process that was just started, not of ourselves."""
-    for which, wanted in (
-        (resource.RLIMIT_AS, order["memory"]),
-        (resource.RLIMIT_NPROC, order["processes"]),
-    ):
+    wishes = {resource.RLIMIT_AS: order["memory"], resource.RLIMIT_NPROC: order["processes"]}
+    for which, wanted in wishes.items():
         if wanted:
-            _lower(pid, which, wanted)
-
-
-def _lower(pid: int, which: int, wanted: int) -> None:
-    hard = resource.prlimit(pid, which)[1]
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    resource.prlimit(pid, which, (wanted, wanted))
+            hard = resource.prlimit(pid, which)[1]
+            limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.prlimit(pid, which, (limit, limit))
 
 
 def raise_loopback() -> None:
@@ -197,7 +185,7 @@ def _carried_out(
     argv, env = list(order["argv"]), dict(order["env"])
     asked = _with_questions(argv) if order["ask"] else None
     argv = asked or argv
-    give_back(ready.files)
+    resource.setrlimit(resource.RLIMIT_NOFILE, ready.files)
     os.umask(order["umask"])
     privileges.lock_up(stdio, ready.capabilities)
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -217,7 +205,9 @@ def _carried_out(
         os.close(fd)
     told |= _wait(pid, order["timeout"], door) | {"leftover": _end_the_rest()}
     if asked is not None:
-        told |= _answers(order["env"])
+        from takeback.sandbox import shell_state
+
+        told |= shell_state.answer(order["env"])
     return told
 
 
@@ -228,12 +218,6 @@ def _with_questions(argv: list[str]) -> list[str] | None:
     if not shell_state.is_asked(argv):
         return None
     return shell_state.wrapped(argv) if shell_state.can_tell() else argv
-
-
-def _answers(env: Mapping[str, str]) -> dict[str, Any]:
-    from takeback.sandbox import shell_state
-
-    return shell_state.answer(env)
 
 
 def _enter(cwd: str, forgiving: bool) -> bool:
@@ -253,10 +237,9 @@ def _start(
     argv: list[str], env: dict[str, str], stdio: tuple[int, int, int], ignored: tuple[int, ...]
 ) -> tuple[int, int, str]:
     """Its process id; or 0, what a shell would end with, and why."""
-    actions: list[tuple[int, ...]] = []
-    high = [_high(fd) for fd in stdio]
-    for number, fd in enumerate(high):
-        actions.append((os.POSIX_SPAWN_DUP2, fd, number))
+    # Above 2, so that no duplication overwrites one that is still needed.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in stdio]
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(high)]
     code, why = NOT_FOUND, "it was not found"
     try:
         for path in _candidates(argv[0], env):
@@ -272,11 +255,6 @@ def _start(
         for fd in high:
             os.close(fd)
     return 0, code, why
-
-
-def _high(fd: int) -> int:
-    """Above 2, so that no duplication overwrites one that is still needed."""
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 def _candidates(program: str, env: Mapping[str, str]) -> list[str]:
@@ -328,12 +306,8 @@ def _wait(pid: int, timeout: float, door: int) -> dict[str, Any]:
 def _wake_on_children() -> int:
     waker, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _awake)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only so that the signal is not thrown away
     return waker
-
-
-def _awake(number: int, frame: object) -> None:
-    """Only so that the signal is not thrown away."""
 
 
 def _reap(pid: int) -> int | None:
@@ -368,28 +342,21 @@ def _pass_on(pid: int, signals: bytes) -> None:
 
 
 def _signal_all(number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(-1, number)  # every process inside but ourselves
-    except ProcessLookupError:
-        return
 
 
 def _end_the_rest() -> int:
     """How many processes outlived the command. None is left when this returns."""
-    while True:
-        try:
-            if not os.waitpid(-1, os.WNOHANG)[0]:
-                break
-        except ChildProcessError:
-            break
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
     found = _count()
     if found:
         _signal_all(signal.SIGKILL)
-        while True:
-            try:
+        with suppress(ChildProcessError):
+            while True:
                 os.waitpid(-1, 0)
-            except ChildProcessError:
-                break
     return found
 
 

@@ -3,8 +3,11 @@
 import json
 import os
 import stat
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from takeback.model.descriptor import Descriptor
 
 _FORM = "layer.json"
 
@@ -114,11 +117,9 @@ def remove(path: str | bytes) -> None:
     if not stat.S_ISDIR(status.st_mode):
         os.unlink(raw)
         return
-    parent = os.open(os.path.dirname(raw) or b".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    above = os.path.dirname(raw) or b"."
+    with Descriptor(os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as parent:
         _remove_directory(parent, os.path.basename(raw))
-    finally:
-        os.close(parent)
 
 
 def _remove_directory(parent: int, name: bytes) -> None:
@@ -133,10 +134,8 @@ def _remove_directory(parent: int, name: bytes) -> None:
             os.close(fd)
             stack.pop()
             above = stack[-1][0] if stack else parent
-            try:
+            with suppress(FileNotFoundError):
                 os.rmdir(own, dir_fd=above)
-            except FileNotFoundError:
-                continue
     finally:
         for fd, _, _ in stack:
             os.close(fd)

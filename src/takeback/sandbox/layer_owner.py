@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from takeback.sandbox.layer import LayerForm, Mount, is_whiteout, prefix_of, read_form, remove, write_form
@@ -14,10 +15,8 @@ from takeback.sandbox.privileges import is_privileged
 # What several uppers of an overlay show together, without mounting them: the rules of the kernel's own lookup.
 #
 # A directory of an upper goes on in the layers below it, under the same name or, when it was renamed, under
-# the name that
-# its `redirect` tells; an opaque one ends there. What lies below all the uppers is not looked at: a
-# directory only tells
-# where in that world it goes on.
+# the name that its `redirect` tells; an opaque one ends there. What lies below all the uppers is not looked
+# at: a directory only tells where in that world it goes on.
 
 
 class MergedEntry(NamedTuple):
@@ -66,8 +65,7 @@ class _Merged:
 
     def entries(self) -> Iterator[MergedEntry]:
         roots = self._roots(0)
-        top = os.lstat(roots[0].path)
-        yield MergedEntry(b"", roots[0].path, top, b"/", True, self._uppers[-1])
+        yield MergedEntry(b"", roots[0].path, os.lstat(roots[0].path), b"/", True, self._uppers[-1])
         waiting: list[tuple[bytes, tuple[_Place, ...]]] = [(b"", roots)]
         while waiting:
             path, parts = waiting.pop()
@@ -77,9 +75,8 @@ class _Merged:
                 if found.status is None:
                     continue
                 inner = os.path.join(path, name) if path else name
-                yield MergedEntry(
-                    inner, found.parts[0].path, found.status, found.below, hides, found.parts[-1].path
-                )
+                top, bottom = found.parts[0].path, found.parts[-1].path
+                yield MergedEntry(inner, top, found.status, found.below, hides, bottom)
                 if stat.S_ISDIR(found.status.st_mode):
                     more = () if found.below is None else (_Place(len(self._uppers), found.below),)
                     waiting.append((inner, found.parts + more))
@@ -150,8 +147,7 @@ class _Merged:
 # Several layers become one that shows the same, by hard links: no content is read or copied.
 #
 # The layers themselves stay as they are. The one made of them stands for all of them in a stack, over
-# anything that may
-# lie below.
+# anything that may lie below.
 
 
 # What overlay wrote for the layer as it was. `protattr` (immutable, append only) is the user's own and stays.
@@ -172,18 +168,12 @@ def squash(layers: Sequence[str], into: str) -> None:
             oldest[mount.point] = mount
     os.mkdir(into, 0o700)
     mounts: list[Mount] = []
+    userxattr = forms[0].userxattr
     for number, point in enumerate(sorted(uppers)):
-        _squash_uppers(
-            uppers[point], os.fsencode(os.path.join(into, str(number))), prefix_of(forms[0].userxattr)
-        )
+        _squash_uppers(uppers[point], os.fsencode(f"{into}/{number}"), prefix_of(userxattr))
         mounts.append(oldest[point]._replace(upper=str(number)))
-    started = min(form.started_ns for form in forms)
-    write_form(
-        into,
-        LayerForm(
-            tuple(mounts), forms[0].userxattr, any(form.redirect for form in forms), started, forms[-1].way
-        ),
-    )
+    started, redirect = min(form.started_ns for form in forms), any(form.redirect for form in forms)
+    write_form(into, LayerForm(tuple(mounts), userxattr, redirect, started, forms[-1].way))
 
 
 def _squash_uppers(uppers: Sequence[bytes], target: bytes, prefix: str) -> None:
@@ -240,17 +230,13 @@ def _dress(entry: MergedEntry, path: bytes, prefix: str) -> None:
 def _keep_origin(entry: MergedEntry, path: bytes, prefix: str) -> None:
     """That there was such a directory below the lowest layer: a new one has no such note."""
     name = f"{prefix}origin"
-    try:
+    with suppress(OSError):
         os.setxattr(path, name, os.getxattr(entry.bottom, name))
-    except OSError:
-        return
 
 
 # Work on layers with the rights that commands had inside: an ordinary user cannot enter a directory that a
-# command
-# closed to its own owner, nor remove what belongs to one of the other users of his root filesystem. In a
-# user namespace
-# as theirs he can. Root needs none of this.
+# command closed to its own owner, nor remove what belongs to one of the other users of his root filesystem.
+# In a user namespace as theirs he can. Root needs none of this.
 
 
 _START = "import sys; sys.path.insert(0, {source!r}); from takeback.sandbox.layer_owner import main; main(sys.argv[1])"
@@ -261,9 +247,7 @@ def squash_as_owner(layers: Sequence[str], into: str, root: str) -> None:
     if is_privileged():
         squash(layers, into)
     else:
-        _have_done(
-            {"squash": [os.path.abspath(layer) for layer in layers], "into": os.path.abspath(into)}, root
-        )
+        _have_done({"squash": list(map(os.path.abspath, layers)), "into": os.path.abspath(into)}, root)
 
 
 def remove_as_owner(path: str, root: str) -> None:

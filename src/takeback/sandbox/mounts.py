@@ -9,6 +9,7 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import Mounted, inside, meant
 
 OVERLAY, READ_ONLY = "overlay", "read-only"
@@ -48,11 +49,8 @@ def _on_top(one: Mounted) -> bool:
         fd = os.open(one.point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False  # covered, or not ours to see: then it is not ours to write either
-    try:
-        with open(f"/proc/self/fdinfo/{fd}", "rb") as told:
-            return f"mnt_id:\t{one.number}\n".encode() in told.read()
-    finally:
-        os.close(fd)
+    with Descriptor(fd), open(f"/proc/self/fdinfo/{fd}", "rb") as told:
+        return f"mnt_id:\t{one.number}\n".encode() in told.read()
 
 
 def points_for_root(mounts: list[Mounted], root: bytes) -> list[MountPoint]:

@@ -5,8 +5,10 @@ import os
 import signal
 import stat
 import struct
+from contextlib import suppress
 from functools import cache
 
+from takeback.model.descriptor import Descriptor, write_once
 from takeback.sandbox.calls import (
     LANDLOCK_ADD,
     LANDLOCK_CREATE,
@@ -39,21 +41,15 @@ def restrict(stdio: tuple[int, int, int]) -> bool:
         return False
     rights = _WRITE_FILE | _CHANGES | (_TRUNCATE if abi >= 3 else 0)
     made = struct.pack("=Q", rights)
-    ruleset = kernel().call(LANDLOCK_CREATE, made, len(made), 0)
-    try:
-        root = os.open("/", os.O_PATH | os.O_CLOEXEC)
-        try:
+    with Descriptor(kernel().call(LANDLOCK_CREATE, made, len(made), 0)) as ruleset:
+        with Descriptor(os.open("/", os.O_PATH | os.O_CLOEXEC)) as root:
             _allow(ruleset, root, rights)
-        finally:
-            os.close(root)
         for fd in stdio:
             kind = os.fstat(fd).st_mode
             # `echo > /dev/stderr` opens again what the caller gave us.
             if stat.S_ISREG(kind) or stat.S_ISCHR(kind):
                 _allow_file(ruleset, fd, rights & (_WRITE_FILE | _TRUNCATE))
         kernel().call(LANDLOCK_RESTRICT, ruleset, 0)
-    finally:
-        os.close(ruleset)
     return True
 
 
@@ -101,12 +97,14 @@ def lock_up(stdio: tuple[int, int, int], capabilities: int) -> None:
     kernel().keep_capabilities(capabilities)
 
 
-def _permitted() -> int:
+def of_status(name: bytes) -> bytes:
+    """What the kernel says of this process under a name; empty if that is nothing."""
     with open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"CapPrm:"):
-                return int(line.split()[1], 16)
-    return 0
+        return next((line.split()[1] for line in status if line.startswith(name)), b"")
+
+
+def _permitted() -> int:
+    return int(of_status(b"CapPrm:") or b"0", 16)
 
 
 def is_privileged() -> bool:
@@ -131,29 +129,17 @@ def enter_as_root() -> None:
     ranges = _range("/etc/subuid", uid), _range("/etc/subgid", uid)
     if all(ranges) and _enter_with_ranges(uid, gid, ranges):
         return
-    if not _inside_already():
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        inside_already = not file.read()  # nobody has a map yet
+    if not inside_already:
         kernel().unshare(NEWUSER)
     _map_one(0, uid, 0, gid)
 
 
 def _map_one(uid: int, outer_uid: int, gid: int, outer_gid: int) -> None:
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {outer_uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {outer_gid} 1")
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def _inside_already() -> bool:
-    """Nobody has a map yet."""
-    with open("/proc/self/uid_map", encoding="ascii") as file:
-        return not file.read()
+    write_once("/proc/self/setgroups", "deny")
+    write_once("/proc/self/uid_map", f"{uid} {outer_uid} 1")
+    write_once("/proc/self/gid_map", f"{gid} {outer_gid} 1")
 
 
 def _range(path: str, uid: int) -> tuple[int, int]:
@@ -164,14 +150,11 @@ def _range(path: str, uid: int) -> tuple[int, int]:
         names = {str(uid), pwd.getpwuid(uid).pw_name}
     except KeyError:
         names = {str(uid)}
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                fields = line.strip().split(":")
-                if len(fields) == 3 and fields[0] in names and fields[1].isdigit() and fields[2].isdigit():
-                    return int(fields[1]), int(fields[2])
-    except OSError:
-        pass
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields = line.strip().split(":")
+            if len(fields) == 3 and fields[0] in names and fields[1].isdigit() and fields[2].isdigit():
+                return int(fields[1]), int(fields[2])
     return 0, 0
 
 

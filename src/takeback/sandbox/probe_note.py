@@ -5,8 +5,10 @@ import json
 import os
 import stat
 import sys
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
+from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import SANDBOX_NOTE  # in the store, where no sandboxed command can reach it
 
 _FORM = 1
@@ -43,36 +45,30 @@ def recall(place: str) -> Trial | None:
         return None
     with open(fd, "rb") as file:
         told = _understood(file.read(_LARGEST))
-    if not told or not _is_private(place) or told["machine"] != _machine(place):
+    if not told or not is_private(place) or told["machine"] != _machine(place):
         return None
     trial = Trial(told["layers_at"], tuple(told["bound"]), told["landlock"], told["cgroups"])
-    return trial if _is_private(trial.layers_at) else None
+    return trial if is_private(trial.layers_at) else None
 
 
 def remember(place: str, trial: Trial) -> None:
     """Nothing depends on it: where it cannot be written the next process tries again."""
-    if not _is_private(place):
+    if not is_private(place):
         return
     told = {"form": _FORM, "machine": _machine(place)} | trial._asdict()
     name = os.path.join(place, SANDBOX_NOTE)
     new = f"{name}.{os.getpid()}"
-    try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError):
+        with Descriptor(os.open(new, flags, 0o600)) as fd:
             os.write(fd, json.dumps(told).encode())
-        finally:
-            os.close(fd)
         os.replace(new, name)
-    except OSError:
-        return
 
 
 def forget(place: str) -> None:
     """A sandbox could not be started, so the machine is not what it was."""
-    try:
+    with suppress(OSError):
         os.unlink(os.path.join(place, SANDBOX_NOTE))
-    except OSError:
-        return
 
 
 def _understood(raw: bytes) -> dict[str, Any]:
@@ -88,7 +84,7 @@ def _understood(raw: bytes) -> dict[str, Any]:
     return found if right and found["form"] == _FORM else {}
 
 
-def _is_private(directory: str) -> bool:
+def is_private(directory: str) -> bool:
     """No other user can put an answer there, or read layers there."""
     try:
         status = os.lstat(directory)

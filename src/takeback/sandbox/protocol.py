@@ -81,6 +81,15 @@ def write_all(fd: int, raw: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
+def has_news(fd: "int | Talk", seconds: float) -> bool:
+    """Whether there is something to hear or read, now or within that time."""
+    import select
+
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
 def read_message(fd: int) -> dict[str, Any] | None:
     """Wait for a whole message; None when the other side is gone."""
     raw = b""

@@ -2,9 +2,11 @@
 
 import os
 import stat
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
+from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import COVER
 from takeback.sandbox import privileges
 from takeback.sandbox.calls import (
@@ -31,9 +33,8 @@ from takeback.sandbox.scratch import Overlay, have_aside, mount_overlay
 # A directory that cannot be below an overlay because something is mounted in it, and its owner is not root.
 #
 # The overlay is laid over a directory with the same names, and on each name what is there is mounted again:
-# read-only,
-# unless it gets an overlay of its own. So new things can be made in it, as in a /tmp where another has
-# mounted something.
+# read-only, unless it gets an overlay of its own. So new things can be made in it, as in a /tmp where another
+# has mounted something.
 
 
 def put_names(at: bytes, overlay: Overlay, aside: bytes, overlaid: set[bytes]) -> None:
@@ -63,10 +64,8 @@ def _opened(directory: bytes) -> dict[bytes, int]:
         for name in os.listdir(directory):
             if len(found) > MOST:
                 raise OSError(f"more than {MOST} names")
-            try:
+            with suppress(FileNotFoundError):
                 found[name] = os.open(directory + b"/" + name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
     except OSError:
         for fd in found.values():
             os.close(fd)
@@ -154,10 +153,9 @@ def build(scene: RootScene) -> list[bytes]:
             if point == b"/" or len(overlays[point].lowers) > 1:
                 raise
             bound.append(point)
-        try:
+        # Unmounted a moment ago, or it cannot be bound: then nothing of it is to be seen inside.
+        with suppress(OSError):
             _bind_read_only(scene, point)  # not covered, so not writable either
-        except OSError:
-            continue  # unmounted a moment ago, or cannot be bound: then nothing of it is to be seen inside
     _own_directories(scene)
     for mask in scene.masks:
         _cover(scene, mask)
@@ -170,19 +168,13 @@ def build(scene: RootScene) -> list[bytes]:
 
 def enter_nothing() -> None:
     """The directory of a shell whose directory was removed: empty, read-only, and without a parent."""
-    fd = kernel().new_tmpfs(ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
-    try:
+    with Descriptor(kernel().new_tmpfs(ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)) as fd:
         os.fchdir(fd)
         os.makedirs(_GONE)
-        inner = os.open(_GONE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with Descriptor(os.open(_GONE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as inner:
             os.removedirs(_GONE)
             kernel().set_attributes(b".", ATTR_RDONLY)
             os.fchdir(inner)
-        finally:
-            os.close(inner)
-    finally:
-        os.close(fd)
 
 
 def _put(scene: RootScene, point: bytes, overlay: Overlay) -> None:
@@ -192,37 +184,25 @@ def _put(scene: RootScene, point: bytes, overlay: Overlay) -> None:
     if overlay.names:
         put_names(scene.at, overlay, scene.aside, {one.point for one in scene.overlays})
         return
-    fd = _open(scene, point)
-    try:
+    with _open(scene, point) as fd:
         mount_overlay(overlay, b"/proc/self/fd/%d" % fd, scene.aside, scene.userxattr)
-    finally:
-        os.close(fd)
 
 
-def _open(scene: RootScene, point: bytes) -> int:
+def _open(scene: RootScene, point: bytes) -> Descriptor:
     """A point in the new root. No link is followed: an earlier layer may have put one there."""
-    root = os.open(scene.at, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return kernel().open_inside(root, point, os.O_PATH)
-    finally:
-        os.close(root)
+    with Descriptor(os.open(scene.at, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        return Descriptor(kernel().open_inside(root, point, os.O_PATH))
 
 
 def _bind_read_only(scene: RootScene, point: bytes) -> None:
     if scene.userxattr and scene.root == b"/":
         return  # it lies there already
     source = scene.root.rstrip(b"/") + point
-    fd = _open(scene, point)
-    try:
+    with _open(scene, point) as fd:
         target = b"/proc/self/fd/%d" % fd
         kernel().mount(source, target, b"", MS_BIND)
-    finally:
-        os.close(fd)
-    fd = _open(scene, point)
-    try:
+    with _open(scene, point) as fd:
         kernel().set_attributes(b"/proc/self/fd/%d" % fd, ATTR_RDONLY)
-    finally:
-        os.close(fd)
 
 
 def _own_directories(scene: RootScene) -> None:
@@ -306,8 +286,7 @@ def _bind_device(source: bytes, target: bytes) -> None:
 
 
 def _cover(scene: RootScene, mask: bytes) -> None:
-    fd = _open(scene, mask)
-    try:
+    with _open(scene, mask) as fd:
         kernel().mount(
             COVER.encode(),
             b"/proc/self/fd/%d" % fd,
@@ -315,14 +294,11 @@ def _cover(scene: RootScene, mask: bytes) -> None:
             MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
             b"size=4k,mode=555",
         )
-    finally:
-        os.close(fd)
 
 
 class Job(NamedTuple):
-    order: (
-        dict[str, Any] | None
-    )  # as the caller asked, with what the small process found out; None: it will follow
+    # As the caller asked, with what the small process found out; None: it will follow.
+    order: dict[str, Any] | None
     scene: RootScene | None  # None: it was told, and is built
 
 

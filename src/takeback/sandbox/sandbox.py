@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
+from takeback.model.descriptor import Descriptor
 from takeback.sandbox import protocol
 from takeback.sandbox.protocol import MAPPED, ROOT, USER, Ended, Order, Stack
 
@@ -41,17 +41,13 @@ class Running:
 
     def signal(self, number: int) -> None:
         """INT, TERM, HUP and QUIT go to every process inside, others to the command itself."""
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has just ended
             os.write(self._talk.fileno(), bytes((number,)))
-        except (BrokenPipeError, ConnectionResetError):
-            return  # it has just ended
 
     def kill(self) -> None:
         """End it with all it started; `wait` then raises, and there is no layer."""
-        try:
+        with suppress(OSError):
             self._talk.shutdown(1)  # SHUT_WR
-        except OSError:
-            return
 
     def wait(self, reading: "OutputReader | None" = None) -> Ended:
         """When this returns no process of it is alive, and its layer, if there is one, is there and mounted nowhere.
@@ -70,9 +66,7 @@ class Running:
         try:
             if reading:
                 reading.until(self._talk.fileno())
-            told = protocol.read_message(self._talk.fileno())
-        except ConnectionResetError:
-            told = None
+            told = self._heard()
         except BaseException as error:
             # Nothing is to go on working for a caller that has left.
             try:
@@ -84,13 +78,15 @@ class Running:
             raise
         return self._told(told)
 
+    def _heard(self) -> "dict[str, Any] | None":
+        with suppress(ConnectionResetError):
+            return protocol.read_message(self._talk.fileno())
+        return None
+
     def _cut_short(self) -> Ended | None:
         """End the command now; what it has changed so far is in its layer."""
         self.signal(signal.SIGKILL)
-        try:
-            told = protocol.read_message(self._talk.fileno())
-        except ConnectionResetError:
-            return None
+        told = self._heard()
         return None if told is None or "problem" in told else self._told(told)
 
     def _told(self, told: "dict[str, Any] | None") -> Ended:
@@ -148,18 +144,15 @@ class Sandbox:
     def __init__(self, place: str, on_unable: Callable[[], None] = lambda: None) -> None:
         self._place = os.path.realpath(place)
         self._on_unable = on_unable
-        self._servants: dict[
-            str, tuple[protocol.Talk, int]
-        ] = {}  # by engine: how to talk to it, and its process id
+        # By engine: how to talk to it, and its process id.
+        self._servants: dict[str, tuple[protocol.Talk, int]] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def run(self, order: Order, stack: Stack, layer: str, reading: OutputReader | None = None) -> Ended:
@@ -223,11 +216,7 @@ class Sandbox:
     def _begin(self, engine: str) -> tuple[protocol.Talk, int]:
         os.makedirs(self._place, 0o700, exist_ok=True)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        settings = {
-            "place": self._place,
-            "parent": os.getpid(),
-            "engine": engine,
-        }
+        settings = {"place": self._place, "parent": os.getpid(), "engine": engine}
         ours, theirs = protocol.pair(_socket.SOCK_SEQPACKET)
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -269,20 +258,11 @@ def _spawn(source: str, control: int, nothing: int) -> int:
 
 def _wait_for(pid: int) -> None:
     """It ends when its connection closes; if it does not, it is killed with every process it started."""
-    import select
-
-    try:
-        gone = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(gone, select.POLLIN)
-            if not poll.poll(_PATIENCE * 1000):
+    with suppress(ProcessLookupError, ChildProcessError):  # someone else has waited for it
+        with Descriptor(os.pidfd_open(pid)) as gone:
+            if not protocol.has_news(gone, _PATIENCE):
                 os.kill(pid, signal.SIGKILL)
-        finally:
-            os.close(gone)
         os.waitpid(pid, 0)
-    except (ProcessLookupError, ChildProcessError):
-        return  # someone else has waited for it
 
 
 def _check(order: Order) -> None:
@@ -296,8 +276,6 @@ def _check(order: Order) -> None:
 
 def _umask() -> int:
     """Without changing it, as other threads may be making files."""
-    with open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"Umask:"):
-                return int(line.split()[1], 8)
-    return 0o022
+    from takeback.sandbox.privileges import of_status
+
+    return int(of_status(b"Umask:") or b"022", 8)

@@ -4,6 +4,7 @@ import fcntl
 import os
 import resource
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from takeback.model.mounts import inside
@@ -40,10 +41,8 @@ def make_directories(overlay: Overlay, lower_status: os.stat_result, userxattr: 
     os.mkdir(overlay.work, 0o700)
     below = overlay.lowers[0]
     for name, value in attributes(below, userxattr).items():
-        try:
+        with suppress(OSError):  # an ordinary user may not copy every attribute
             os.setxattr(overlay.upper, name, value)
-        except OSError:
-            continue  # an ordinary user may not copy every attribute
     mode = lower_status.st_mode & 0o7777
     if not userxattr:
         os.chown(overlay.upper, lower_status.st_uid, lower_status.st_gid)
@@ -145,11 +144,9 @@ class Workshop:
     def _made(self) -> str:
         while True:
             path = os.path.join(self.place, f"run-{os.urandom(6).hex()}")
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
                 return path
-            except FileExistsError:
-                continue
 
     def scratch(self) -> str:
         """A name for the directory of one command."""
@@ -167,17 +164,15 @@ class Workshop:
         try:
             for fd in map(int, os.listdir("/proc/self/fd")):
                 if fd > 2 and fd not in (told, self._lock):
-                    _close(fd)  # nobody is to wait for the end of something because of us
+                    with suppress(OSError):  # the one that listed them
+                        os.close(fd)  # nobody is to wait for the end of something because of us
             while message := protocol.read_message(told):
                 remove(message["path"])
-            self._leave()
+            sweep(self.place)
+            remove(self._directory)
             code = 0
         finally:
             os._exit(code)
-
-    def _leave(self) -> None:
-        sweep(self.place)
-        remove(self._directory)
 
     def clear(self, scratch: str) -> None:
         """Soon."""
@@ -186,13 +181,6 @@ class Workshop:
     def close(self) -> None:
         os.close(self._broom)
         os.waitpid(self._sweeper, 0)
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        return  # the one that listed them
 
 
 def sweep(place: str) -> None:
@@ -217,8 +205,6 @@ def sweep(place: str) -> None:
 
 def _remove_if_old(path: str) -> None:
     """Without a lock it may be one that is just being made."""
-    try:
+    with suppress(FileNotFoundError):
         if time.time() - os.lstat(path).st_mtime > _OLD:
             remove(path)
-    except FileNotFoundError:
-        return

@@ -6,6 +6,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from takeback.sandbox import command, protocol
@@ -16,10 +17,8 @@ from takeback.sandbox.rootfs import Job, RootScene, packed
 from takeback.sandbox.scratch import Workshop
 
 # A first process inside, made before there is a command for it: forking it and all the mounts take much
-# longer than
-# most commands. While one runs, the next one's process and those mounts that are always the same are made;
-# when it has
-# ended, the rest for one that would go on from there.
+# longer than most commands. While one runs, the next one's process and those mounts that are always the same
+# are made; when it has ended, the rest for one that would go on from there.
 
 
 # It holds on to every filesystem that was mounted when it was made, so it does not wait for long.
@@ -55,22 +54,13 @@ def make_spare(network: bool, mounts: bytes, home: Home, forget: Callable[[], No
 
 
 def is_alive(spare: Spare) -> bool:
-    poll = select.poll()
-    poll.register(spare.pidfd, select.POLLIN)
-    return not poll.poll(0)
-
-
-def build_ahead(spare: Spare, plan: SandboxPlan, prepared: PreparedCommand) -> Spare:
-    _tell(spare, Job(None, prepared.scene), ())
-    return spare._replace(plan=plan, prepared=prepared, made=time.monotonic())
+    return not protocol.has_news(spare.pidfd, 0)
 
 
 def is_built(spare: Spare) -> bool:
     """Waits for it, as the command has to anyway."""
-    poll = select.poll()
-    poll.register(spare.door, select.POLLIN)
     try:
-        return bool(poll.poll(_SLOW * 1000)) and spare.door.recv(1) == READY
+        return protocol.has_news(spare.door, _SLOW) and spare.door.recv(1) == READY
     except ConnectionResetError:
         return False
 
@@ -82,11 +72,9 @@ def hand_over(spare: Spare, order: dict[str, Any], scene: RootScene, stdio: tupl
 def _tell(spare: Spare, job: Job, stdio: tuple[int, ...]) -> None:
     """If it was killed, report nothing here: its end is reported."""
     raw = marshal.dumps(packed(job))
-    try:
+    with suppress(BrokenPipeError, ConnectionResetError):
         protocol.send_fds(spare.door, len(raw).to_bytes(8, "little"), list(stdio))
         spare.door.sendall(raw)
-    except (BrokenPipeError, ConnectionResetError):
-        return
 
 
 def dismiss(spare: Spare) -> None:
@@ -141,16 +129,16 @@ class Spares:
         spare = self.waiting
         if not spare or spare.mounts != mounts:
             return
-        try:
+        with suppress(OSError, UnfitLayers):  # the next command will try, and tell
             self._predicted = plan = self._plan(order, mounts)
             if spare.plan == plan or self._misses >= _ENOUGH:
                 return
             if spare.plan:  # it went back meanwhile
                 self.dismiss(spare)
                 spare = self.waiting = self._make(spare.network, mounts)
-            self.waiting = build_ahead(spare, plan, command.prepare(plan, workshop))
-        except (OSError, UnfitLayers):
-            return  # the next command will try, and tell
+            prepared = command.prepare(plan, workshop)
+            _tell(spare, Job(None, prepared.scene), ())
+            self.waiting = spare._replace(plan=plan, prepared=prepared, made=time.monotonic())
 
     def hear(self, fd: int, workshop: Workshop | None) -> None:
         spare = self._leaving.pop(fd, None)

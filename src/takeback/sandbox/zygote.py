@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
-from takeback.model.mounts import mounted
+from takeback.model.mounts import mount_table, mounted
 from takeback.sandbox import cgroups, command, privileges, protocol
 from takeback.sandbox.command import PreparedCommand, SandboxPlan, UnfitLayers
 from takeback.sandbox.init import Home
@@ -49,6 +49,13 @@ class Child(NamedTuple):
     group: cgroups.ControlGroup | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
     held: int = -1  # the directory of its layer, locked: whoever finds it waits until the layer is there
+
+    def close(self) -> None:
+        self.spare.door.close()
+        for fd in (self.foreground[0], self.held):
+            if fd >= 0:
+                os.close(fd)
+        self.caller.close()
 
 
 class Zygote:
@@ -115,7 +122,7 @@ class Zygote:
         self.spares.tire()
         if self.started < 2 or not (self.children or expected) or not self.workshop:
             return
-        mounts = _mount_table()
+        mounts = mount_table()
         try:
             self.spares.have(self.network, mounts)
         except OSError:
@@ -176,10 +183,8 @@ class Zygote:
         return True
 
     def refuse(self, caller: protocol.Talk, told: dict[str, Any]) -> None:
-        try:
+        with suppress(OSError):  # it does not want to know any more
             protocol.write_all(caller.fileno(), protocol.frame(told))
-        except OSError:
-            pass  # it does not want to know any more
         caller.close()
 
     def start(self, caller: protocol.Talk, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
@@ -196,7 +201,7 @@ class Zygote:
             if group:
                 undo.callback(cgroups.remove, group)
             terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
-            mounts = _mount_table()
+            mounts = mount_table()
             order["terminal"] = terminal
             plan = self.plan(order, mounts)
             # Its group has to be entered before anything is built.
@@ -220,11 +225,7 @@ class Zygote:
     def forget_others(self) -> None:
         """In the child: the ends that are open by accident would keep others from noticing that we are gone."""
         for child in self.each_child():
-            child.spare.door.close()
-            child.caller.close()
-            for fd in (child.foreground[0], child.held):
-                if fd >= 0:
-                    os.close(fd)
+            child.close()
         for fd in (*self.arriving, self.parent, self.spares.table):
             os.close(fd)
         self.control.close()
@@ -265,10 +266,8 @@ class Zygote:
         return bool(piece)
 
     def deaf_to(self, fd: int) -> None:
-        try:
+        with suppress(KeyError):
             self.poll.unregister(fd)
-        except KeyError:
-            return
 
     def obey(self, child: Child, fd: int) -> None:
         try:
@@ -279,10 +278,8 @@ class Zygote:
             self.deaf_to(fd)
             os.kill(child.spare.pid, signal.SIGKILL)
             return
-        try:
+        with suppress(OSError):  # it has just ended
             child.spare.door.sendall(wanted)
-        except OSError:
-            pass  # it has just ended
 
     def answer(self, child: Child, told: dict[str, Any]) -> None:
         """All processes of the command are gone. Our own process inside, and with it every mount, ends in the
@@ -318,11 +315,7 @@ class Zygote:
             self.children.pop(fd, None)
             self.deaf_to(fd)
         os.close(child.spare.pidfd)
-        child.spare.door.close()
-        for fd in (child.foreground[0], child.held):
-            if fd >= 0:
-                os.close(fd)
-        child.caller.close()
+        child.close()
         if not child.group:
             above = [child.order["layer"]] if child.told.left else []
             self.last = child.order
@@ -350,11 +343,9 @@ class Zygote:
         terminal, group = child.foreground
         if terminal < 0:
             return
-        try:
+        with suppress(OSError):  # the terminal is gone
             if os.tcgetpgrp(terminal) != group:
                 os.tcsetpgrp(terminal, group)
-        except OSError:
-            return  # the terminal is gone
 
 
 def _locked(directory: str) -> int:
@@ -365,11 +356,6 @@ def _locked(directory: str) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _mount_table() -> bytes:
-    with open("/proc/self/mountinfo", "rb") as file:
-        return file.read()
 
 
 def _group(order: dict[str, Any]) -> cgroups.ControlGroup | None:

@@ -37,7 +37,8 @@ def copy_store(source: Store, target: Store, backup: bool = False, progress: Pro
         with progress.stage("Copying", "record"):
             records = _copy_records(source, target, progress)
         _copy_settings(source, target)
-        _release_all(target)
+        with target.together() as connection:
+            connection.execute("UPDATE leases SET pid = 0 WHERE pid <> 0")
         with progress.stage("Checking the copy", ticks=True):
             _refuse_unsound(source, target)
         if backup:
@@ -85,11 +86,6 @@ def _copy_leases(source: Store, target: Store) -> None:
                 " VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (run) DO NOTHING",
                 (run, generation, *_NOBODY),
             )
-
-
-def _release_all(target: Store) -> None:
-    with target.together() as connection:
-        connection.execute("UPDATE leases SET pid = 0 WHERE pid <> 0")
 
 
 def _copy_records(source: Store, target: Store, progress: Progress) -> int:

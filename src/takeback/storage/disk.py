@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from takeback.errors import Refused, ResourceUnreachable, StoreFull
+from takeback.model.descriptor import Descriptor
 from takeback.model.settings import bytes_in_words
 
 DIRECTORY_MODE = 0o700
@@ -142,11 +143,9 @@ def make_private_directory(path: str) -> None:
             except FileExistsError:
                 continue  # someone else was faster; check_private decides whether we may use it
             # A umask such as 0777 takes away even our own bits, and then it cannot be opened for reading.
-            handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            with Descriptor(os.open(directory, flags)) as handle:
                 os.chmod(f"/proc/self/fd/{handle}", DIRECTORY_MODE)
-            finally:
-                os.close(handle)
         sync_directory(os.path.dirname(directory))
 
 
@@ -213,19 +212,6 @@ def write_fully(handle: int, data: bytes | memoryview, path: str) -> None:
             rest = rest[written:]
 
 
-def read_exactly(handle: int, length: int, offset: int) -> bytes:
-    """Up to `length` bytes from `offset`; fewer only where the file ends. Plain OSError."""
-    parts: list[bytes] = []
-    while length > 0:
-        part = os.pread(handle, length, offset)
-        if not part:
-            break
-        parts.append(part)
-        length -= len(part)
-        offset += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
 def sync_file(handle: int, path: str) -> None:
     with reachable(path, "synced"):
         os.fsync(handle)
@@ -238,12 +224,9 @@ def write_out(handle: int, start: int, length: int) -> None:
 
 
 def sync_directory(path: str) -> None:
-    with reachable(path, "synced"):
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with reachable(path, "synced"), Descriptor(os.open(path, flags)) as handle:
+        os.fsync(handle)
 
 
 def rename(old: str, new: str) -> None:
@@ -266,18 +249,13 @@ def remove(path: str) -> None:
 def write_file(path: str, data: bytes) -> None:
     """A small file of the store, whole or not at all: staged beside it, synced, renamed, directory synced."""
     staged = f"{path}.{os.getpid()}.new"
-    with reachable(staged, "removed"):
-        try:
-            os.unlink(staged)  # left by a process that had our id and was killed
-        except FileNotFoundError:
-            pass
-    handle = create_private(staged)
+    with reachable(staged, "removed"), suppress(FileNotFoundError):
+        os.unlink(staged)  # left by a process that had our id and was killed
+    new = create_private(staged)
     try:
-        try:
+        with Descriptor(new) as handle:
             write_fully(handle, data, staged)
             sync_file(handle, staged)
-        finally:
-            os.close(handle)
         rename(staged, path)
     except ResourceUnreachable:
         with suppress(OSError):  # gone already if only the directory could not be synced

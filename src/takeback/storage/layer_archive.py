@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from takeback.errors import Corrupt
+from takeback.model.descriptor import Descriptor, read_exactly
 from takeback.storage import disk
 from takeback.storage.blobs.codec import zstd_module
 
@@ -31,8 +32,10 @@ def sync_if_small(layer: str, tell: Callable[[], tuple[int, str]]) -> bool:
             held.append((os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), path))
         held.append(tell())
         # All are on their way before the first is waited for: then the filesystem's journal is written once for them.
+        # For pages that are not on the disk yet this advice means just that; a directory knows none.
         for handle, _ in held:
-            _start_writing(handle)
+            with suppress(OSError):
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         for handle, path in held:
             disk.sync_file(handle, path)
         return True
@@ -45,14 +48,6 @@ def sync_if_small(layer: str, tell: Callable[[], tuple[int, str]]) -> bool:
     finally:
         for handle, _ in held:
             os.close(handle)
-
-
-def _start_writing(handle: int) -> None:
-    """For pages that are not on the disk yet this advice means just that; a directory knows none."""
-    try:
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-    except OSError:
-        return
 
 
 def _small(layer: str) -> list[str] | None:
@@ -77,14 +72,11 @@ def _small(layer: str) -> list[str] | None:
 def sync_filesystem(path: str) -> None:
     import ctypes
 
-    with disk.reachable(path, "synced"):
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if ctypes.CDLL(None, use_errno=True).syncfs(handle) < 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), path)
-        finally:
-            os.close(handle)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with disk.reachable(path, "synced"), Descriptor(os.open(path, flags)) as handle:
+        if ctypes.CDLL(None, use_errno=True).syncfs(handle) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
 
 
 # A directory tree in one compressed file, from which exactly the same tree comes back: owners, modes, times
@@ -177,20 +169,13 @@ def pack(directory: str, target: str) -> None:
             raw.flush()
             os.fsync(raw.fileno())
         with zstd_module().ZstdFile(making, "r") as file:
-            if _digest(file) != written.hash.digest():
+            if hashlib.file_digest(file, "sha256").digest() != written.hash.digest():
                 raise Corrupt(f"{making} is not what was written.", hint="Check the disk.")
         disk.rename(making, target)
     except BaseException:
         with suppress(OSError):
             os.unlink(making)
         raise
-
-
-def _digest(file: IO[bytes]) -> bytes:
-    found = hashlib.sha256()
-    while piece := file.read(_PIECE):
-        found.update(piece)
-    return found.digest()
 
 
 def _write(directory: bytes, out: _Hashing) -> None:
@@ -262,7 +247,7 @@ def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 def _copy_out(fd: int, start: int, end: int, out: _Hashing) -> None:
     while start < end:
-        data = disk.read_exactly(fd, min(_PIECE, end - start), start)
+        data = read_exactly(fd, min(_PIECE, end - start), start)
         if not data:
             raise Corrupt("A layer changed while it was packed.", hint="Try again.")
         out.write(data)

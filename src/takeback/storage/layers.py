@@ -4,11 +4,12 @@ import json
 import os
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.errors import Corrupt, Misuse, StoreBusy
 from takeback.model.box import Link, Point, point_from_json, point_to_json
+from takeback.model.descriptor import Descriptor, read_exactly
 from takeback.storage import disk
 from takeback.storage.layer_archive import (
     is_packed,
@@ -33,20 +34,15 @@ _LENGTH = 1 << 15  # bytes; when it is full it starts anew with its last line
 
 def read_last(path: str) -> dict[str, Any]:
     """FileNotFoundError if there is none, ValueError if no line of it is whole."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        data = disk.read_exactly(handle, os.fstat(handle).st_size, 0)
-    finally:
-        os.close(handle)
+    with Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as handle:
+        data = read_exactly(handle, os.fstat(handle).st_size, 0)
     end = data.rfind(b"\n")  # what comes after it was cut off
     while end >= 0:
         start = data.rfind(b"\n", 0, end)
-        try:
+        with suppress(ValueError):
             told = json.loads(data[start + 1 : end])
             if isinstance(told, dict):
                 return told  # pyright: ignore[reportUnknownVariableType]
-        except ValueError:
-            pass
         end = start
     raise ValueError("no line of it is whole")
 
@@ -62,9 +58,9 @@ def write_last(path: str, told: dict[str, Any]) -> None:
             raise
         disk.write_file(path, _padded(line))
         return
-    try:
+    with Descriptor(handle):
         with disk.reachable(path, "read"):
-            data = disk.read_exactly(handle, os.fstat(handle).st_size, 0)
+            data = read_exactly(handle, os.fstat(handle).st_size, 0)
         used = len(data.rstrip(b"\0"))
         if used and data[used - 1 : used] != b"\n":
             line = b"\n" + line
@@ -75,8 +71,6 @@ def write_last(path: str, told: dict[str, Any]) -> None:
             with disk.reachable(path, "synced"):
                 os.fdatasync(handle)
             return
-    finally:
-        os.close(handle)
     disk.write_file(path, _padded(line.lstrip(b"\n")))
 
 
@@ -236,11 +230,9 @@ class Layers:
 
     def _append(self, box: str, told: bytes, sync: bool) -> None:
         handle, path = self._told(box, told)
-        try:
+        with Descriptor(handle):
             if sync:
                 disk.sync_file(handle, path)
-        finally:
-            os.close(handle)
 
     def _told(self, box: str, told: bytes) -> tuple[int, str]:
         """The chain, still open, after something was added to it."""
@@ -336,14 +328,12 @@ class Layers:
                 return chain
             whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off tells of nothing
             for line in whole.splitlines():
-                try:
+                with suppress(ValueError, TypeError):  # of a kill or a full disk; its layer never counted
                     told = json.loads(line)
                     if "settled" in told:
                         chain.settled.add(told["settled"])
                     else:
                         chain.add(Link(**told))
-                except (ValueError, TypeError):
-                    continue  # of a kill or a full disk; its layer never counted
             chain.read += len(whole)
             return chain
 

@@ -11,41 +11,37 @@ from takeback.storage.sqlite.database import SqliteDatabase
 
 Alive = Callable[[Owner], "bool | None"]
 
-# Exactly as in the schema, so that SQLite sees that the partial index applies.
 _OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.ERASE, Kind.SIGNAL, Kind.DECIDE)
+# Exactly as in the schema, so that SQLite sees that the partial index applies.
 RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
 # Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.
 _NEW = "due_at = 0 AND ?2 > 0 ORDER BY number"
 _WAITED = "due_at > 0 AND due_at <= ?2 ORDER BY due_at, number"
 
 
-def may_take(lease: Lease, now: int, alive: Alive, expired: bool = False) -> bool:
+def may_take(lease: Lease, is_over: bool, alive: Alive, expired: bool = False) -> bool:
     """A lease is free when it was released, when its owner is known to be dead, or when it expired and its owner cannot
     be checked here. An owner known to live keeps it, unless `expired` is enough: a paused process may still be in the
     middle of touching the world."""
-    if lease.owner.pid == 0 or (expired and lease.expires_at < now):
+    if lease.owner.pid == 0 or (expired and is_over):
         return True
     living = alive(lease.owner)
-    return lease.expires_at < now if living is None else not living
+    return is_over if living is None else not living
 
 
 def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
     """A lease speaks for its own run only; without one only of what is settled, or of what waits for a worker."""
     for draft in drafts:
-        if lease is None and not _needs_no_lease(draft):
-            raise Misuse(
-                f"A {draft.kind.value} record needs a lease of its run.", hint="Open or resume the run first."
-            )
-        if lease is not None and draft.run != lease.run:
+        if lease is None:
+            submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
+            if not submitted and draft.kind not in _OF_SETTLED:
+                words = f"A {draft.kind.value} record needs a lease of its run."
+                raise Misuse(words, hint="Open or resume the run first.")
+        elif draft.run != lease.run:
             raise Misuse(
                 f"The lease of run {short(lease.run)} does not speak for run {short(draft.run)}.",
                 hint="Open or resume that run.",
             )
-
-
-def _needs_no_lease(draft: Draft) -> bool:
-    submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
-    return submitted or draft.kind in _OF_SETTLED
 
 
 def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:
@@ -70,7 +66,7 @@ class SqliteLeases:
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
         with self._database.write():
             current = self.holder(run)
-            if current and not may_take(current, self._clock(), self._alive, expired):
+            if current and not self._may_take(current, expired):
                 raise held(current)
             return self._take(run, current, owner, lasts)
 
@@ -117,7 +113,10 @@ class SqliteLeases:
 
     def free(self, run: str, now: int) -> bool:
         current = self.holder(run)
-        return current is None or may_take(current, self._clock(), self._alive)
+        return current is None or self._may_take(current)
+
+    def _may_take(self, lease: Lease, expired: bool = False) -> bool:
+        return may_take(lease, lease.expires_at < self._clock(), self._alive, expired)
 
     def _take(self, run: str, current: Lease | None, owner: Owner, lasts: int) -> Lease:
         lease = Lease(run, current.generation + 1 if current else 1, owner, self._clock() + lasts)

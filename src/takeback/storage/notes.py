@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import ResourceUnreachable
+from takeback.model.descriptor import Descriptor
 from takeback.model.record import sha256_of
 from takeback.storage import disk
 from takeback.storage.owners import machine
@@ -68,15 +69,18 @@ def untold(path: str) -> tuple[GivenUp, ...]:
 
 def note(path: str, more: Iterable[GivenUp]) -> None:
     known = {one.effect: one for one in (*untold(path), *more)}
-    text = json.dumps([list(one) for one in list(known.values())[-_MOST:]])
-    disk.write_file(os.path.join(path, NAME), text.encode() + b"\n")
+    _write(path, list(known.values())[-_MOST:])
+
+
+def _write(path: str, given_up: list[GivenUp]) -> None:
+    disk.write_file(os.path.join(path, NAME), json.dumps(given_up).encode() + b"\n")
 
 
 def was_told(path: str, effects: Iterable[str]) -> None:
     """A person has read of these."""
     told = set(effects)
     if left := [one for one in untold(path) if one.effect not in told]:
-        disk.write_file(os.path.join(path, NAME), json.dumps([list(one) for one in left]).encode() + b"\n")
+        _write(path, left)
     elif os.path.lexists(os.path.join(path, NAME)):
         disk.remove(os.path.join(path, NAME))
 
@@ -91,7 +95,6 @@ def was_told(path: str, effects: Iterable[str]) -> None:
 
 DIRECTORY = "takeback-known"
 OWNER = "OWNER"
-_HEAD = "SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1"
 _LONGEST = 4096
 
 
@@ -101,26 +104,24 @@ class Note(NamedTuple):
     at: int = 0  # when that one was written, microseconds since 1970
 
     def in_words(self) -> str:
-        when = (
-            datetime.fromtimestamp(self.at / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-            if self.at
-            else ""
-        )
-        return f"{self.seq:,} records" + (f", the newest of {when}" if when else "")
+        records = f"{self.seq:,} records"
+        when = datetime.fromtimestamp(self.at / 1e6).astimezone()
+        return f"{records}, the newest of {when:%Y-%m-%d %H:%M:%S}" if self.at else records
+
+
+def _head(tables: Reading) -> Note:
+    """Of the newest record there is."""
+    rows = tables.read("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1")
+    return Note(rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else Note()
 
 
 def _private(path: str) -> bytes | None:
     """The beginning of a file that is ours alone."""
     try:
-        handle = disk.open_private(path)
+        with Descriptor(disk.open_private(path)) as handle:
+            return os.read(handle, _LONGEST) if stat.S_ISREG(os.fstat(handle).st_mode) else None
     except (OSError, disk.Refused):
         return None
-    try:
-        return os.read(handle, _LONGEST) if stat.S_ISREG(os.fstat(handle).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
 
 
 class Witness:
@@ -160,17 +161,14 @@ class Witness:
 
     def remember(self, tables: Reading) -> None:
         """How far the journal has come, unless it has lost what was known: that stays known until `trust`."""
-        rows = tables.read(_HEAD)
-        note = self.note()
-        if not rows or (note and note.seq == rows[0][0]) or self.lost(tables):
-            return
-        self._write(Note(rows[0][0], rows[0][1].hex(), rows[0][2]))
+        head, note = _head(tables), self.note()
+        if head.seq and not (note and note.seq == head.seq) and not self.lost(tables):
+            self._write(head)
 
     def trust(self, tables: Reading) -> None:
         """A person said that this store, as it is, is their own."""
         disk.write_file(os.path.join(self._store, OWNER), self._mark())
-        rows = tables.read(_HEAD)
-        self._write(Note(rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else Note())
+        self._write(_head(tables))
 
     def _write(self, note: Note) -> None:
         """Not synced: a note that is lost is missed by no one."""
@@ -182,11 +180,8 @@ class Witness:
             os.makedirs(self._directory, disk.DIRECTORY_MODE, exist_ok=True)
             with suppress(FileNotFoundError):
                 os.unlink(staged)
-            handle = disk.create_private(staged)
-            try:
+            with Descriptor(disk.create_private(staged)) as handle:
                 disk.write_fully(handle, content, staged)
-            finally:
-                os.close(handle)
             os.rename(staged, self._path)
 
     def _has_home(self) -> bool:

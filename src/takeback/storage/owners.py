@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from takeback.model.boot_clock import fields_of, first_line, offset_ns, same_start, started
 from takeback.model.change import Change
+from takeback.model.descriptor import Descriptor
 from takeback.model.record import sha256_of
 from takeback.model.run import Owner
 from takeback.storage import disk
@@ -133,11 +134,11 @@ def _digits(text: str) -> str:
 
 
 def is_dead(name: str) -> bool:
-    _, _, told = name.partition(".")
-    pid, _, rest = told.partition(".")
-    started, _, rest = rest.partition(".")
-    space, _, boot = rest.partition(".")
     me = myself()
+    try:
+        _, pid, started, space, boot = name.split(".", 4)
+    except ValueError:
+        return False
     if not boot or not pid.isdigit():
         return False  # not one of ours
     if boot != me.boot:
@@ -190,11 +191,9 @@ def is_busy(path: str, patience: float = 0) -> bool:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
+    with Descriptor(fd):
         while not disk.try_lock(fd):
             if time.monotonic() >= until:
                 return True
             time.sleep(_LOOKED)
         return False
-    finally:
-        os.close(fd)

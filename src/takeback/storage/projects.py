@@ -1,13 +1,14 @@
 """Which project a directory, a path or an effect belongs to, and the tables that say so."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 from takeback.model.effect import Effect
 from takeback.model.resource import MARKERS, SCHEME, Project, Scope, file_resource, home, path_of
 from takeback.storage.protocols import Journal
+from takeback.storage.tables import Connection
 
 _MARKERS = tuple(os.fsencode(name) for name in MARKERS)
 MOST_PLACES = 8  # directories in no project that an effect is found from
@@ -118,9 +119,9 @@ class Belonging:
 def touched(paths: Iterable[bytes], project: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The projects that these paths lie in, and the directories of those that lie in none. `project` is one, whether or
     not its marker is still there."""
-    seen: dict[bytes, bytes] = (
-        {path_of(project): path_of(project)} if project else {}
-    )  # the project of each directory
+    seen = (
+        {path_of(project): path_of(project)} if project else dict[bytes, bytes]()
+    )  # by directory: its project
     directories = dict.fromkeys(os.path.dirname(path) for path in paths)
     for directory in directories:
         _find_root(directory, seen)
@@ -145,11 +146,7 @@ def _find_root(directory: bytes, seen: dict[bytes, bytes]) -> None:
         seen[one] = root
 
 
-class SqlExecutor(Protocol):
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any: ...
-
-
-def belong(session: SqlExecutor, projects: Iterable[Project], effect: int = 0, told: int = 0) -> None:
+def belong(session: Connection, projects: Iterable[Project], effect: int = 0, told: int = 0) -> None:
     """Make these known; if they are told of by an effect, it belongs to them. One whose marker it makes is only noted:
     the effect belongs to what was there before."""
     for one in projects:
@@ -162,7 +159,7 @@ def belong(session: SqlExecutor, projects: Iterable[Project], effect: int = 0, t
             )
 
 
-def derive(session: SqlExecutor) -> None:
+def derive(session: Connection) -> None:
     """For effects of a store that recorded no projects: by what they touched, and the markers that are there now."""
     sql = "SELECT t.effect, e.told, t.resource FROM targets t JOIN effects e ON e.seq = t.effect ORDER BY t.effect"
     rows = session.execute(sql).fetchall()
@@ -170,13 +167,13 @@ def derive(session: SqlExecutor) -> None:
         derive_one(session, [resource for _, _, resource in some], effect, told)
 
 
-def derive_one(session: SqlExecutor, resources: Iterable[str], effect: int, told: int) -> None:
+def derive_one(session: Connection, resources: Iterable[str], effect: int, told: int) -> None:
     roots, places = touched([path_of(one) for one in resources if one.startswith(SCHEME)])
     found = (*(Project(one, marked=True) for one in roots), *(Project(one) for one in places))
     belong(session, found, effect, told)
 
 
-def _noted(session: SqlExecutor, project: Project) -> int:
+def _noted(session: Connection, project: Project) -> int:
     find = "SELECT number, marked, began, made FROM projects WHERE root = ?"
     row = session.execute(find, (project.root,)).fetchone()
     flags = tuple(int(flag) for flag in project[1:])

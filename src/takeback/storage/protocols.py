@@ -69,11 +69,7 @@ class Journal(Projects, Protocol):
     def effects(self, query: Query) -> Iterator[Effect]: ...
 
     def runs(
-        self,
-        ids: tuple[str, ...] = (),
-        unfinished: bool = False,
-        key: str = "",
-        scope: Scope | None = None,
+        self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "", scope: Scope | None = None
     ) -> Iterator[RunInfo]:
         """Oldest first. With `scope` those that began in one of these projects, or touched one."""
         ...

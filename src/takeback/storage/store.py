@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from takeback.storage.tables import Tables
 
 
+SUSPECT = "SUSPECT"  # is in the directory after a write to its disk has failed
 _SMALL = MB  # a capture of so few bytes may use what is kept free for others
 
 
@@ -39,7 +40,7 @@ class Store(ABC):
         self.retired = retired  # what became of it, if it takes nothing new any more
         self._blobs: StoredBlobs | None = None
         self._layers: Layers | None = None
-        self._suspect_path = os.path.join(path, "SUSPECT")
+        self._suspect_path = os.path.join(path, SUSPECT)
 
     @property
     def blobs(self) -> "StoredBlobs":

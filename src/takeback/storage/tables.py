@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from takeback.errors import Refused
+from takeback.errors import Misuse, RecordInvalid, Refused, StoreBusy
 
 # A store that was moved takes nothing new: what is unfinished in it would go on in two places.
 #
@@ -50,6 +50,34 @@ def refused(name: str = "", words: str = "") -> Refused:
         f"The store{f' at {name}' if name else ''} takes no new records: {words or 'it was moved'}.",
         hint="Use the other one; this one can only be read. `takeback store reopen PLACE` makes it usable again: then "
         "do not continue unfinished runs in both.",
+    )
+
+
+def damaged(said: str) -> RecordInvalid:
+    return RecordInvalid(
+        f"The journal is damaged: {said}", hint="Run `takeback verify`: it shows how far the damage reaches."
+    )
+
+
+def refused_record(said: str) -> RecordInvalid:
+    return RecordInvalid(f"The journal refused: {said}", hint="Run `takeback verify`.")
+
+
+def busy() -> StoreBusy:
+    return StoreBusy(
+        "Another process has been writing to the store for too long.",
+        hint="Try again; `takeback doctor` shows who is at work.",
+    )
+
+
+def closed() -> Misuse:
+    return Misuse("The store was closed.", hint="Open it again with takeback.open().")
+
+
+def forked() -> Misuse:
+    return Misuse(
+        "This store was opened before a fork and is used in the child.",
+        hint="Call takeback.open() again in the child process.",
     )
 
 

@@ -13,8 +13,7 @@ from typing import Any
 _HOMES = {
     "takeback.testing.adapter_suite": ("AdapterSuite",),
     "takeback.testing.door_suite": ("DoorScene", "DoorSuite", "KilledDoorSuite", "RefusingDoorSuite"),
-    "takeback.testing.blobs_suite": ("BlobsSuite",),
-    "takeback.testing.blobs_durable_suite": ("DurableBlobsSuite",),
+    "takeback.testing.blobs_suite": ("BlobsSuite", "DurableBlobsSuite"),
     "takeback.testing.crash": (
         "Boundaries",
         "in_a_process",
@@ -38,6 +37,8 @@ def __getattr__(name: str) -> Any:
 
 
 Record = Callable[[str, object], None]  # pytest's `record_property`
+Law = Callable[[Any, Any], None]  # a test of a scene
+Exempt = Callable[[Any], tuple[str, Mapping[str, str]]]  # of a scene: its name, and why laws do not apply
 PROPERTY = "law-not-asked"  # of a test report
 
 
@@ -49,6 +50,20 @@ def applies(law: str, to: str, exempt: Mapping[str, str], record: Record) -> boo
     assert reason.strip(), f"{to} does not say why this law does not apply to it: {law}"
     record(PROPERTY, f"{law}: {to}: {reason}")
     return False
+
+
+def law(name: str, of: Exempt) -> Callable[[Law], Callable[..., None]]:
+    """Of a test that is asked of a scene unless it is exempt."""
+
+    def decorated(test: Law) -> Callable[..., None]:
+        def asked(self: Any, scene: Any, record_property: Record) -> None:
+            to, exempt = of(scene)
+            if applies(name, to, exempt, record_property):
+                test(self, scene)
+
+        return asked
+
+    return decorated
 
 
 def refuse_unknown(exempt: Mapping[str, str], laws: tuple[str, ...], to: str) -> None:

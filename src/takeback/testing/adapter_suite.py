@@ -4,8 +4,10 @@ import gc
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
+
+import pytest
 
 from takeback.adapters.protocol import Adapter
 from takeback.errors import Conflict, Drifted, Refused, TakebackError
@@ -16,7 +18,7 @@ from takeback.model.plan import OnConflict, Outcome, Standing
 from takeback.model.record import canonical
 from takeback.model.remedy import from_json, to_json
 from takeback.storage.protocols import Blobs
-from takeback.testing import Record, applies
+from takeback.testing import law
 from takeback.testing.crash import ENOUGH, killed_at
 
 
@@ -59,11 +61,14 @@ _MARKED = dict.fromkeys(
 ) | {AGAIN: "only the statement knows what it would change; it is made once under its key"}
 
 
-def _asked(law: str, adapter: Adapter, record: Record) -> bool:
+def _exempt(scene: AdapterScene) -> tuple[str, dict[str, str]]:
     """Its traits say which laws do not apply."""
-    traits = adapter.traits
-    exempt = ({} if traits.stages else _UNSTAGED) | (_MARKED if traits.marks else {})
-    return applies(law, f"adapter {adapter.name}", exempt, record)
+    adapter = scene.adapter()
+    exempt = ({} if adapter.traits.stages else _UNSTAGED) | (_MARKED if adapter.traits.marks else {})
+    return f"adapter {adapter.name}", exempt
+
+
+_law = partial(law, of=_exempt)
 
 
 class Desk:
@@ -109,15 +114,6 @@ def undo_of(effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Chan
     return Change(effect.change.adapter, UNDO, effect.change.resource, f"undo: {effect.change.summary}", args)
 
 
-@contextmanager
-def raises(*kinds: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except kinds:
-        return
-    raise AssertionError(f"nothing of {', '.join(kind.__name__ for kind in kinds)} was raised")
-
-
 def settle(adapter: Adapter, effect: Effect) -> Standing:
     """As recovery does for an effect that has an intent and no outcome; where it ended."""
     standing = adapter.verify(effect).standing
@@ -137,29 +133,35 @@ class AdapterKilledSuite:
     stride = 1  # between kill points; a slow adapter may take larger steps, with all points in a nightly run
 
     def test_killed_anywhere_in_apply_it_settles(self, scene: AdapterScene) -> None:
-        seen = self._sweep(scene, lambda adapter, effect: adapter.apply(effect))
-        assert seen == {Standing.BEFORE, Standing.AFTER}
+        """Whatever is found must be exactly before or exactly after, with nothing left over."""
+        before = scene.world()
+        scene.reset()
+        Desk(scene.adapter()).do(scene.change())
+        after = scene.world()
+        ends: set[Standing] = set()
+        for point, _, effect, _ in self._deaths(scene, _intended, _apply):
+            standing = settle(scene.adapter(), effect)
+            ends.add(standing)
+            expected = {Standing.BEFORE: before, Standing.AFTER: after}[standing]
+            assert without_times(scene.world()) == without_times(expected), (point, standing)
+        assert ends == {Standing.BEFORE, Standing.AFTER}
 
     def test_let_go_of_in_the_middle_it_leaves_no_file_open(self, scene: AdapterScene) -> None:
         scene.reset()
-        Desk(scene.adapter()).intend(scene.change())
+        _intended(scene)
         gc.collect()  # so that nothing which other tests have left to the collector goes in the middle of this one
         gc.disable()
         try:
             left = os.listdir("/proc/self/fd")
             scene.reset()
-            Desk(scene.adapter()).intend(scene.change())
+            _intended(scene)
             assert len(os.listdir("/proc/self/fd")) == len(left)
         finally:
             gc.enable()
 
     def test_killed_anywhere_in_apply_it_can_be_finished(self, scene: AdapterScene) -> None:
         before = scene.world()
-        for point in range(1, ENOUGH, self.stride):
-            scene.reset()
-            adapter = scene.adapter()
-            effect = Desk(adapter).intend(scene.change())
-            dead = killed_at(point, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+        for point, adapter, effect, dead in self._deaths(scene, _intended, _apply):
             adapter.tidy(effect) if not dead else None
             again = scene.adapter()
             again.apply(effect)
@@ -168,49 +170,38 @@ class AdapterKilledSuite:
             again.undo(effect)
             again.tidy(effect)
             assert scene.world() == before, point
-            if not dead:
-                return
-        raise AssertionError("the sweep did not end")
 
     def test_killed_anywhere_in_undo_it_settles(self, scene: AdapterScene) -> None:
         """An undo is carried out by apply of an undo effect; recovery carries it on."""
         before = scene.world()
-        for point in range(1, ENOUGH, self.stride):
-            scene.reset()
+
+        def undoing(scene: AdapterScene) -> tuple[Adapter, Effect]:
             done = Desk(scene.adapter()).do(scene.change())
             adapter = scene.adapter()
-            effect = Desk(adapter).intend(undo_of(done), of=done)
-            dead = killed_at(point, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            return adapter, Desk(adapter).intend(undo_of(done), of=done)
+
+        for point, _, effect, _ in self._deaths(scene, undoing, _apply):
             again = scene.adapter()
             assert again.verify(effect).standing in (Standing.BEFORE, Standing.BETWEEN, Standing.AFTER), point
             again.apply(effect)
             again.tidy(effect)
             assert scene.world() == before, point
-            if not dead:
-                return
-        raise AssertionError("the sweep did not end")
 
     def test_killed_in_recovery_too_it_settles(self, scene: AdapterScene) -> None:
         """Apply dies in the middle; taking it back dies at every point; the next one ends it."""
         before = scene.world()
         middle = max(1, self._points(scene) * 3 // 4)
-        for point in range(1, ENOUGH, self.stride):
-            scene.reset()
-            adapter = scene.adapter()
-            effect = Desk(adapter).intend(scene.change())
-            killed_at(middle, lambda adapter=adapter, effect=effect: adapter.apply(effect))
-            second = scene.adapter()
-            dead = killed_at(
-                point, lambda second=second, effect=effect: (second.undo(effect), second.tidy(effect))
-            )
+
+        def half_applied(scene: AdapterScene) -> tuple[Adapter, Effect]:
+            adapter, effect = _intended(scene)
+            killed_at(middle, lambda: adapter.apply(effect))
+            return scene.adapter(), effect
+
+        for point, _, effect, _ in self._deaths(scene, half_applied, _take_back):
             third = scene.adapter()
-            third.undo(effect)
-            third.tidy(effect)
+            _take_back(third, effect)
             assert third.verify(effect).standing is Standing.BEFORE, point
             assert scene.world() == before, point
-            if not dead:
-                return
-        raise AssertionError("the sweep did not end")
 
     def _points(self, scene: AdapterScene) -> int:
         """How many points a whole apply has, to the nearest hundred or so."""
@@ -224,29 +215,38 @@ class AdapterKilledSuite:
 
     def _dies(self, scene: AdapterScene, point: int) -> bool:
         scene.reset()
-        adapter = scene.adapter()
-        effect = Desk(adapter).intend(scene.change())
+        adapter, effect = _intended(scene)
         return killed_at(point, lambda: adapter.apply(effect))
 
-    def _sweep(self, scene: AdapterScene, work: Callable[[Adapter, Effect], object]) -> set[Standing]:
-        """Kill at every point; whatever is found must be exactly before or exactly after, with nothing left over."""
-        before = scene.world()
-        scene.reset()
-        Desk(scene.adapter()).do(scene.change())
-        after = scene.world()
-        ends: set[Standing] = set()
+    def _deaths(
+        self,
+        scene: AdapterScene,
+        begun: Callable[[AdapterScene], tuple[Adapter, Effect]],
+        work: Callable[[Adapter, Effect], None],
+    ) -> Iterator[tuple[int, Adapter, Effect, bool]]:
+        """Die at each point of the work in turn, each time in the world of before; the last one lives."""
         for point in range(1, ENOUGH, self.stride):
             scene.reset()
-            adapter = scene.adapter()
-            effect = Desk(adapter).intend(scene.change())
-            dead = killed_at(point, lambda adapter=adapter, effect=effect: work(adapter, effect))
-            standing = settle(scene.adapter(), effect)
-            ends.add(standing)
-            expected = {Standing.BEFORE: before, Standing.AFTER: after}[standing]
-            assert without_times(scene.world()) == without_times(expected), (point, standing)
+            adapter, effect = begun(scene)
+            dead = killed_at(point, partial(work, adapter, effect))
+            yield point, adapter, effect, dead
             if not dead:
-                return ends
+                return
         raise AssertionError("the sweep did not end")
+
+
+def _intended(scene: AdapterScene) -> tuple[Adapter, Effect]:
+    adapter = scene.adapter()
+    return adapter, Desk(adapter).intend(scene.change())
+
+
+def _apply(adapter: Adapter, effect: Effect) -> None:
+    adapter.apply(effect)
+
+
+def _take_back(adapter: Adapter, effect: Effect) -> None:
+    adapter.undo(effect)
+    adapter.tidy(effect)
 
 
 def without_times(world: Any) -> Any:
@@ -280,12 +280,9 @@ class AdapterSuite(AdapterKilledSuite):
         adapter.tidy(effect)
         assert scene.world() == before
 
-    def test_a_change_that_is_done_already_changes_nothing_or_is_refused(
-        self, scene: AdapterScene, record_property: Record
-    ) -> None:
+    @_law(AGAIN)
+    def test_a_change_that_is_done_already_changes_nothing_or_is_refused(self, scene: AdapterScene) -> None:
         desk = Desk(scene.adapter())
-        if not _asked(AGAIN, desk.adapter, record_property):
-            return
         change = scene.change()
         desk.do(change)
         after = scene.world()
@@ -296,10 +293,9 @@ class AdapterSuite(AdapterKilledSuite):
         assert nothing
         assert scene.world() == after
 
-    def test_staging_is_invisible(self, scene: AdapterScene, record_property: Record) -> None:
+    @_law(STAGING)
+    def test_staging_is_invisible(self, scene: AdapterScene) -> None:
         adapter = scene.adapter()
-        if not _asked(STAGING, adapter, record_property):
-            return
         before = scene.world()
         effect = Desk(adapter).propose(scene.change())
         adapter.stage(effect, named=False)
@@ -307,12 +303,11 @@ class AdapterSuite(AdapterKilledSuite):
         adapter.tidy(effect)
         assert scene.world() == before
 
+    @_law(STAGED)
     def test_what_is_staged_under_a_name_is_gone_after_tidying_by_another_process(
-        self, scene: AdapterScene, record_property: Record
+        self, scene: AdapterScene
     ) -> None:
         adapter = scene.adapter()
-        if not _asked(STAGED, adapter, record_property):
-            return
         before = scene.world()
         effect = Desk(adapter).propose(scene.change())
         for staged in adapter.stage(effect, named=True):
@@ -346,8 +341,7 @@ class AdapterSuite(AdapterKilledSuite):
             assert scene.world() == after
 
     def test_apply_twice_is_once(self, scene: AdapterScene) -> None:
-        adapter = scene.adapter()
-        effect = Desk(adapter).intend(scene.change())
+        adapter, effect = _intended(scene)
         adapter.apply(effect)
         once = scene.world()
         adapter.apply(effect)
@@ -357,8 +351,7 @@ class AdapterSuite(AdapterKilledSuite):
 
     def test_undo_twice_is_once(self, scene: AdapterScene) -> None:
         before = scene.world()
-        adapter = scene.adapter()
-        effect = Desk(adapter).intend(scene.change())
+        adapter, effect = _intended(scene)
         adapter.apply(effect)
         adapter.undo(effect)
         assert scene.world() == before
@@ -368,8 +361,7 @@ class AdapterSuite(AdapterKilledSuite):
         assert scene.adapter().verify(effect).standing is Standing.BEFORE
 
     def test_apply_works_in_a_fresh_process_from_the_remedy_and_the_blobs(self, scene: AdapterScene) -> None:
-        first = scene.adapter()
-        effect = Desk(first).intend(scene.change())
+        first, effect = _intended(scene)
         first.tidy(effect)
         other = scene.adapter()
         other.apply(effect)
@@ -384,32 +376,22 @@ class AdapterSuite(AdapterKilledSuite):
         Desk(scene.adapter()).undo(effect)
         assert scene.world() == before
 
-    def test_a_change_of_what_drifted_is_refused_and_changes_nothing(
-        self, scene: AdapterScene, record_property: Record
-    ) -> None:
-        adapter = scene.adapter()
-        if not _asked(DRIFTED, adapter, record_property):
-            return
-        effect = Desk(adapter).intend(scene.change())
-        scene.disturb()
-        disturbed = scene.world()
-        with raises(Drifted):
-            adapter.apply(effect)
-        adapter.tidy(effect)
-        assert scene.world() == disturbed
+    @_law(DRIFTED)
+    def test_a_change_of_what_drifted_is_refused_and_changes_nothing(self, scene: AdapterScene) -> None:
+        adapter, effect = _intended(scene)
+        self._refuses_drift(scene, lambda: adapter, effect)
 
-    def test_a_fresh_process_respects_drift_as_well(
-        self, scene: AdapterScene, record_property: Record
-    ) -> None:
-        first = scene.adapter()
-        if not _asked(DRIFTED_ELSEWHERE, first, record_property):
-            return
-        effect = Desk(first).intend(scene.change())
+    @_law(DRIFTED_ELSEWHERE)
+    def test_a_fresh_process_respects_drift_as_well(self, scene: AdapterScene) -> None:
+        first, effect = _intended(scene)
         first.tidy(effect)
+        self._refuses_drift(scene, scene.adapter, effect)
+
+    def _refuses_drift(self, scene: AdapterScene, by: Callable[[], Adapter], effect: Effect) -> None:
         scene.disturb()
         disturbed = scene.world()
-        adapter = scene.adapter()
-        with raises(Drifted):
+        adapter = by()
+        with pytest.raises(Drifted):
             adapter.apply(effect)
         adapter.tidy(effect)
         assert scene.world() == disturbed
@@ -425,7 +407,7 @@ class AdapterSuite(AdapterKilledSuite):
         outcomes = adapter.assess(undo_of(effect), effect).outcomes
         assert Outcome.CONFLICT in {each.outcome for each in outcomes}
         assert all(each.detail for each in outcomes if each.outcome is Outcome.CONFLICT)
-        with raises(Conflict):
+        with pytest.raises(Conflict):
             Desk(adapter).undo(effect)
         assert scene.world() == disturbed
 
@@ -434,6 +416,6 @@ class AdapterSuite(AdapterKilledSuite):
         effect = Desk(adapter).do(scene.change())
         scene.disturb()
         disturbed = scene.world()
-        with raises(Refused):
+        with pytest.raises(Refused):
             adapter.undo(effect)
         assert scene.world() == disturbed

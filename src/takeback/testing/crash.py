@@ -218,23 +218,25 @@ def killed_everywhere(
     deaths, at = 0, first
     while True:
         prepare()
-        end = in_a_process(action, Boundaries(at))
-        if end.error:
-            raise RuntimeError(f"It was to die at boundary {at} and failed instead:\n{end.error}")
-        check(at if end.killed else 0)
-        if not end.killed:
+        dead = _killed_at_boundary(at, action)
+        check(at if dead else 0)
+        if not dead:
             return deaths
         deaths += 1
         at += step
 
 
+def _killed_at_boundary(at: int, action: Callable[[Boundaries], None]) -> bool:
+    end = in_a_process(action, Boundaries(at))
+    if end.error:
+        raise RuntimeError(f"It was to die at boundary {at} and failed instead:\n{end.error}")
+    return end.killed
+
+
 def killed_again_and_again(action: Callable[[Boundaries], None], limit: int = 1000) -> int:
     """Do the same thing over and over, dying each time one boundary later, until it gets through. How many deaths."""
     for at in range(1, limit):
-        end = in_a_process(action, Boundaries(at))
-        if end.error:
-            raise RuntimeError(f"It was to die at boundary {at} and failed instead:\n{end.error}")
-        if not end.killed:
+        if not _killed_at_boundary(at, action):
             return at - 1
     raise RuntimeError(f"Not through after {limit} deaths.")
 

@@ -12,23 +12,17 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import takeback
 from takeback.errors import Conflict, Misuse, Refused
 from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
-from takeback.testing import Record, applies, refuse_unknown
+from takeback.testing import Record, law, refuse_unknown
 from takeback.testing.adapter_suite import without_times
-from takeback.testing.crash import (
-    Boundaries,
-    in_a_process,
-    killed_at,
-    open_wrapped,
-    wrap,
-    wrap_system_calls,
-)
+from takeback.testing.crash import Boundaries, in_a_process, killed_at, open_wrapped, wrap, wrap_system_calls
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -44,17 +38,8 @@ INTENT = "nothing can be seen before its intent is durable"
 ONLOOKER = "an onlooker sees before or after, and nothing between"
 FAILED = "a run that fails is taken back"
 FRESH = "another process takes it back"
-LAWS = (
-    REDO,
-    TWICE,
-    BLOBS,
-    SECRET,
-    DRIFT,
-    INTENT,
-    ONLOOKER,
-    FAILED,
-    FRESH,
-)  # those that a scene may be exempt from
+# Those that a scene may be exempt from.
+LAWS = (REDO, TWICE, BLOBS, SECRET, DRIFT, INTENT, ONLOOKER, FAILED, FRESH)
 
 
 class DoorScene(ABC):
@@ -153,6 +138,14 @@ def refused(kind: type[R]) -> Iterator[list[R]]:
     assert found[0].hint
 
 
+def _exempt(scene: DoorScene) -> tuple[str, Mapping[str, str]]:
+    keeps_nothing = {} if scene.secret else {SECRET: "no secret goes through it"}
+    return scene.door, {**scene.exempt, **keeps_nothing}
+
+
+_law = partial(law, of=_exempt)
+
+
 class DoorSuite:
     def test_there_and_back_is_equal(self, scene: DoorScene) -> None:
         refuse_unknown(scene.exempt, LAWS, scene.door)
@@ -165,11 +158,8 @@ class DoorSuite:
         assert scene.world() == before
         assert_settled(scene, "undone")
 
-    def test_redo_is_the_undo_of_an_undo_as_often_as_you_like(
-        self, scene: DoorScene, record_property: Record
-    ) -> None:
-        if not applies(REDO, scene.door, scene.exempt, record_property):
-            return
+    @_law(REDO)
+    def test_redo_is_the_undo_of_an_undo_as_often_as_you_like(self, scene: DoorScene) -> None:
         before = scene.world()
         effect = do(scene)
         after = scene.world()
@@ -196,9 +186,8 @@ class DoorSuite:
             assert tb.store.journal.tally()["records"] == records
         assert scene.world() == after
 
-    def test_twice_under_one_key_is_once(self, scene: DoorScene, record_property: Record) -> None:
-        if not applies(TWICE, scene.door, scene.exempt, record_property):
-            return
+    @_law(TWICE)
+    def test_twice_under_one_key_is_once(self, scene: DoorScene) -> None:
         effect = do(scene, "once")
         after, known = scene.world(), in_force(scene)
         refusal = None
@@ -211,10 +200,9 @@ class DoorSuite:
         assert in_force(scene) == known
         assert_settled(scene, "twice")
 
-    def test_another_process_takes_it_back(self, scene: DoorScene, record_property: Record) -> None:
+    @_law(FRESH)
+    def test_another_process_takes_it_back(self, scene: DoorScene) -> None:
         """From what is in the store: a remedy is data."""
-        if not applies(FRESH, scene.door, scene.exempt, record_property):
-            return
         before = scene.world()
         effect = do(scene)
         words = ["--store", scene.store, "undo", effect.id, *(["--cascade"] if scene.cascade else [])]
@@ -225,9 +213,8 @@ class DoorSuite:
         assert answer.returncode == 0, answer.stdout + answer.stderr
         assert scene.world() == before
 
-    def test_a_remedy_lists_every_blob_that_it_needs(self, scene: DoorScene, record_property: Record) -> None:
-        if not applies(BLOBS, scene.door, scene.exempt, record_property):
-            return
+    @_law(BLOBS)
+    def test_a_remedy_lists_every_blob_that_it_needs(self, scene: DoorScene) -> None:
         before = scene.world()
         effect = do(scene)
         with takeback.open(scene.store) as tb:
@@ -235,10 +222,8 @@ class DoorSuite:
         undo(scene, effect)
         assert scene.world() == before
 
-    def test_a_remedy_keeps_no_secret(self, scene: DoorScene, record_property: Record) -> None:
-        exempt = scene.exempt if scene.secret else {SECRET: "no secret goes through it"}
-        if not applies(SECRET, scene.door, exempt, record_property):
-            return
+    @_law(SECRET)
+    def test_a_remedy_keeps_no_secret(self, scene: DoorScene) -> None:
         undo(scene, do(scene))
         with takeback.open(scene.store) as tb:
             for record in tb.store.journal.records():
@@ -246,11 +231,8 @@ class DoorSuite:
             for blob in tb.store.blobs.info():
                 assert scene.secret.encode() not in b"".join(tb.store.blobs.read(blob.digest))
 
-    def test_what_someone_changed_since_is_never_overwritten(
-        self, scene: DoorScene, record_property: Record
-    ) -> None:
-        if not applies(DRIFT, scene.door, scene.exempt, record_property):
-            return
+    @_law(DRIFT)
+    def test_what_someone_changed_since_is_never_overwritten(self, scene: DoorScene) -> None:
         effect = do(scene)
         scene.disturb()
         disturbed = scene.world()
@@ -262,26 +244,18 @@ class DoorSuite:
         assert scene.world() == disturbed
         assert_settled(scene, "refused")
 
-    def test_a_run_that_fails_is_taken_back(self, scene: DoorScene, record_property: Record) -> None:
-        if not applies(FAILED, scene.door, scene.exempt, record_property):
-            return
+    @_law(FAILED)
+    def test_a_run_that_fails_is_taken_back(self, scene: DoorScene) -> None:
         before = scene.world()
-        with takeback.open(scene.store) as tb:
-            try:
-                with tb.run("fails") as run:
-                    scene.make(run, "")
-                    assert scene.world() != before
-                    raise ZeroDivisionError
-            except ZeroDivisionError:
-                pass
+        with takeback.open(scene.store) as tb, suppress(ZeroDivisionError), tb.run("fails") as run:
+            scene.make(run, "")
+            assert scene.world() != before
+            raise ZeroDivisionError
         assert scene.world() == before
         assert_settled(scene, "failed")
 
-    def test_nothing_can_be_seen_before_its_intent_is_durable(
-        self, scene: DoorScene, record_property: Record
-    ) -> None:
-        if not applies(INTENT, scene.door, scene.exempt, record_property):
-            return
+    @_law(INTENT)
+    def test_nothing_can_be_seen_before_its_intent_is_durable(self, scene: DoorScene) -> None:
         before = scene.world()
 
         def look(where: str) -> bool:
@@ -293,9 +267,8 @@ class DoorSuite:
 
         assert _watched(scene, look), "the change was never seen"
 
-    def test_an_onlooker_sees_before_or_after(self, scene: DoorScene, record_property: Record) -> None:
-        if not applies(ONLOOKER, scene.door, scene.exempt, record_property):
-            return
+    @_law(ONLOOKER)
+    def test_an_onlooker_sees_before_or_after(self, scene: DoorScene) -> None:
         before = scene.world()
         effect = do(scene)
         after = without_times(scene.world())
@@ -374,9 +347,7 @@ class KilledDoorSuite:
         for middle in (whole * 5 // 8, whole * 7 // 8):
             self._life(scene, middle, lambda tb, key=f"at-{middle}": made(tb, scene, key))
             for at in count(1):
-                end = in_a_process(
-                    lambda boundaries: open_wrapped(scene.store, boundaries).close(), Boundaries(at)
-                )
+                end = in_a_process(lambda one: open_wrapped(scene.store, one).close(), Boundaries(at))
                 assert not end.error, end.error
                 if not end.killed:
                     record_property("processes killed at a door", at)

@@ -97,12 +97,8 @@ def intending(
     """The intent (or proposal) of an effect that touches these resources."""
     touched = (resources,) if isinstance(resources, str) else tuple(resources)
     change = Change("file", UNDO if undoes else "write", touched[0], summary, args or {})
-    remedy = Remedy(
-        "file",
-        1,
-        Strategy.SNAPSHOT,
-        tuple(Target(one, before or {"kind": "none"}, {"kind": "file"}) for one in touched),
-    )
+    targets = tuple(Target(one, before or {"kind": "none"}, {"kind": "file"}) for one in touched)
+    remedy = Remedy("file", 1, Strategy.SNAPSHOT, targets)
     whole = Effect(effect, run, "", 0, State.PROPOSED, change, key=key, needs=tuple(needs), undoes=undoes)
     whole = whole._replace(step=step, roots=tuple(roots), places=tuple(places))
     return Draft(kind, run, effect, intent_body(whole, to_json(remedy) if kind is Kind.INTENT else None))

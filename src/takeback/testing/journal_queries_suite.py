@@ -7,7 +7,7 @@ import pytest
 from takeback.errors import KeyReused, RecordInvalid
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind
-from takeback.model.run import OnDeath
+from takeback.model.run import Lease, OnDeath
 from takeback.storage.protocols import Journal, Leases, Query
 from takeback.testing.fakes import Clock, FakeProcesses, closing, ending, intending, submitting
 from takeback.testing.journal_suite import LASTS, JournalBooks
@@ -17,9 +17,8 @@ from takeback.testing.leases_suite import racing
 
 class JournalQueriesSuite(JournalProjectsSuite):
     def test_effects_come_oldest_first_or_newest_first_and_no_more_than_asked(
-        self, books: JournalBooks
+        self, books: JournalBooks, lease: Lease
     ) -> None:
-        lease = books.open("run")
         for number in range(5):
             books.make(lease, f"e{number}")
         assert books.ids() == ["e0", "e1", "e2", "e3", "e4"]
@@ -27,8 +26,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(limit=2) == ["e0", "e1"]
         assert books.ids(limit=2, newest=True) == ["e4", "e3"]
 
-    def test_effects_after_a_point(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_effects_after_a_point(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "e")
         point = books.effect("e").seq
         books.make(lease, "f")
@@ -78,9 +76,8 @@ class JournalQueriesSuite(JournalProjectsSuite):
         ],
     )
     def test_effects_by_resource_are_those_that_touch_it_or_around_or_inside(
-        self, books: JournalBooks, asked: str, found: list[str]
+        self, books: JournalBooks, asked: str, found: list[str], lease: Lease
     ) -> None:
-        lease = books.open("run")
         books.make(lease, "tree", "file:///d")
         books.make(lease, "file", "file:///d/c.toml")
         books.make(lease, "key", "file:///d/c.toml#/x")
@@ -89,13 +86,11 @@ class JournalQueriesSuite(JournalProjectsSuite):
         books.make(lease, "odd", "file:///%FF%0A")
         assert books.ids(resource=asked) == found
 
-    def test_an_effect_with_many_targets_is_found_once(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_an_effect_with_many_targets_is_found_once(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "e", [f"file:///d/{number}" for number in range(20)])
         assert books.ids(resource="file:///d") == ["e"]
 
-    def test_an_undo_is_found_where_it_touches(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_an_undo_is_found_where_it_touches(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "e", "file:///d/f")
         books.make(lease, "u", "file:///d/f", undoes="e")
         assert books.ids(resource="file:///d") == ["e", "u"]
@@ -110,9 +105,8 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(resource="file:///b") == ["e"]
 
     def test_a_proposal_around_its_targets_is_found_there_no_more_when_they_are_known(
-        self, books: JournalBooks
+        self, books: JournalBooks, lease: Lease
     ) -> None:
-        lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///d", kind=Kind.PROPOSE)])
         assert books.ids(resource="file:///d/other") == ["e"]
         intent = intending("e", "run", ["file:///d/x", "file:///d/y"])
@@ -133,9 +127,8 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert [record.seq for record in books.journal.records(after=5)] == [6, 7]
 
     def test_a_reader_of_many_records_gets_each_once_and_may_write_meanwhile(
-        self, books: JournalBooks
+        self, books: JournalBooks, lease: Lease
     ) -> None:
-        lease = books.open("run")
         books.journal.append(
             lease,
             [Draft(Kind.CHECKPOINT, "run", "", {"id": f"c{number}", "label": "p"}) for number in range(2500)],
@@ -163,14 +156,12 @@ class JournalQueriesSuite(JournalProjectsSuite):
         books.make(books.open("run"), "abc111")
         assert books.journal.resolve(hostile) == ()
 
-    def test_an_ambiguous_prefix_gives_a_handful_at_most(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_an_ambiguous_prefix_gives_a_handful_at_most(self, books: JournalBooks, lease: Lease) -> None:
         for number in range(30):
             books.make(lease, f"abc{number:03}")
         assert 2 <= len(books.journal.resolve("abc")) <= 10
 
-    def test_the_tally_counts_what_the_effects_say(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_the_tally_counts_what_the_effects_say(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "done")
         books.make(lease, "gone", "file:///b")
         books.make(lease, "undo", "file:///b", undoes="gone")
@@ -183,8 +174,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
             "done": 2, "undone": 1, "intended": 1, "aborted": 1, "accepted": 1, "forgotten": 1, "records": 12,
         }  # fmt: skip
 
-    def test_a_count_is_that_of_the_effects_it_would_read(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_a_count_is_that_of_the_effects_it_would_read(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "one", "file:///a")
         books.make(lease, "two", "file:///a/b")
         books.make(lease, "three", "file:///c")
@@ -298,9 +288,8 @@ class DurableJournalSuite(JournalQueriesSuite):
         ],
     )
     def test_a_damaged_intent_is_found_and_named_and_others_stay_readable(
-        self, books: JournalBooks, tmp_path: Path, column: str, value: object
+        self, books: JournalBooks, tmp_path: Path, column: str, value: object, lease: Lease
     ) -> None:
-        lease = books.open("run")
         books.make(lease, "before", "file:///b")
         books.make(lease, "hurt", "file:///a")
         books.make(lease, "after", "file:///c")
@@ -329,9 +318,8 @@ class DurableJournalSuite(JournalQueriesSuite):
 
     @pytest.mark.parametrize("value", ['{"receipt":{"id":"forged"}}', "not json"])
     def test_a_damaged_outcome_is_found_when_its_effect_is_asked_for(
-        self, books: JournalBooks, tmp_path: Path, value: str
+        self, books: JournalBooks, tmp_path: Path, value: str, lease: Lease
     ) -> None:
-        lease = books.open("run")
         books.make(lease, "hurt")
         seq = books.effect("hurt").seq + 1
         self.damage(tmp_path, seq, "body", value)
@@ -340,8 +328,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         with pytest.raises(RecordInvalid):
             later.effect("hurt")
 
-    def test_a_missing_record_is_found(self, books: JournalBooks, tmp_path: Path) -> None:
-        lease = books.open("run")
+    def test_a_missing_record_is_found(self, books: JournalBooks, tmp_path: Path, lease: Lease) -> None:
         books.make(lease, "e")
         books.make(lease, "f")
         self.remove(tmp_path, books.effect("f").seq)

@@ -3,9 +3,10 @@
 `DurableJournalSuite` adds what only a journal that outlives its process can be asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,6 +18,7 @@ from takeback.storage.protocols import Journal, Leases, Query
 from takeback.testing.fakes import SECOND, Clock, FakeProcesses, ending, intending, opening
 
 LASTS = 60 * SECOND
+Refusal = TypeVar("Refusal", bound=Exception)
 
 
 class JournalBooks:
@@ -49,6 +51,14 @@ class JournalBooks:
     def ids(self, **query: Any) -> list[str]:
         return [effect.id for effect in self.journal.effects(Query(**query))]
 
+    @contextmanager
+    def refuses(self, *kinds: type[Refusal]) -> Iterator[pytest.ExceptionInfo[Refusal]]:
+        """The block raises one of these, and nothing has changed."""
+        before = self.picture()
+        with pytest.raises(kinds) as refusal:
+            yield refusal
+        assert self.picture() == before
+
     def picture(self) -> tuple[Any, ...]:
         """Everything that can be asked, to see that nothing has changed."""
         return (
@@ -70,6 +80,11 @@ class JournalSuite:
         journal, leases = self.make(tmp_path, clock, processes)
         return JournalBooks(journal, leases, clock, processes)
 
+    @pytest.fixture
+    def lease(self, books: JournalBooks) -> Lease:
+        """Of the run `run`, which is open."""
+        return books.open("run")
+
     # Only who holds the run may write.
 
     def test_an_append_with_the_newest_lease_is_taken(self, books: JournalBooks) -> None:
@@ -81,11 +96,9 @@ class JournalSuite:
         old = books.open("run")
         books.processes.kill(old.owner)
         books.lease("run")
-        before = books.picture()
-        with pytest.raises(LeaseLost) as lost:
+        with books.refuses(LeaseLost) as lost:
             books.journal.append(old, [intending("e", "run")])
         assert lost.value.exit_code == 5
-        assert books.picture() == before
 
     def test_a_holder_that_wakes_after_a_takeover_cannot_even_finish(self, books: JournalBooks) -> None:
         old = books.open("run")
@@ -96,8 +109,7 @@ class JournalSuite:
             books.journal.append(old, [ending("e", "run")])
         assert books.effect("e").state is State.INTENDED
 
-    def test_a_released_lease_cannot_append(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_a_released_lease_cannot_append(self, books: JournalBooks, lease: Lease) -> None:
         books.leases.release(lease)
         with pytest.raises(LeaseLost):
             books.journal.append(lease, [intending("e", "run")])
@@ -110,24 +122,19 @@ class JournalSuite:
 
     def test_the_lease_of_one_run_does_not_open_another(self, books: JournalBooks) -> None:
         mine, theirs = books.open("mine"), books.open("theirs")
-        before = books.picture()
-        with pytest.raises(Misuse):
+        with books.refuses(Misuse):
             books.journal.append(mine, [intending("e", theirs.run)])
-        assert books.picture() == before
 
     @pytest.mark.parametrize(
         "kind", [Kind.INTENT, Kind.PROPOSE, Kind.DONE, Kind.ABORT, Kind.STICK, Kind.CHECKPOINT]
     )
     def test_without_a_lease_nothing_can_be_said_of_work_in_progress(
-        self, books: JournalBooks, kind: Kind
+        self, books: JournalBooks, kind: Kind, lease: Lease
     ) -> None:
-        lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
-        before = books.picture()
         draft = intending("f", "run", "file:///b", kind=kind) if kind in (Kind.INTENT, Kind.PROPOSE) else None
-        with pytest.raises(Misuse):
+        with books.refuses(Misuse):
             books.journal.append(None, [draft or Draft(kind, "run", "e", {"id": "c", "label": "c"})])
-        assert books.picture() == before
 
     def test_what_is_settled_can_be_pinned_and_unpinned_without_a_lease(self, books: JournalBooks) -> None:
         books.make(books.open("run"), "e")
@@ -158,17 +165,13 @@ class JournalSuite:
     def test_an_append_of_several_is_all_or_nothing(self, books: JournalBooks, bad: Draft) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///a", key="taken")])
-        before = books.picture()
         good = intending("g", "run", "file:///other")
-        with pytest.raises((RecordInvalid, StoreBusy, KeyReused)):
+        with books.refuses(RecordInvalid, StoreBusy, KeyReused):
             books.journal.append(lease, [good, bad, ending("never", "run")])
-        assert books.picture() == before
         assert not list(books.journal.check())
 
-    def test_a_body_that_is_not_our_json_is_refused_whole(self, books: JournalBooks) -> None:
-        lease = books.open("run")
-        before = books.picture()
-        with pytest.raises((ValueError, TypeError)):
+    def test_a_body_that_is_not_our_json_is_refused_whole(self, books: JournalBooks, lease: Lease) -> None:
+        with books.refuses(ValueError, TypeError):
             books.journal.append(
                 lease,
                 [
@@ -176,7 +179,6 @@ class JournalSuite:
                     Draft(Kind.CHECKPOINT, "run", "", {"id": "c", "label": "c", "x": 0.5}),
                 ],
             )
-        assert books.picture() == before
         books.make(lease, "e")
         assert not list(books.journal.check())
 
@@ -216,15 +218,12 @@ class JournalSuite:
         ids=lambda value: "-".join(value) if isinstance(value, list) else f"then-{value}",  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     )
     def test_a_record_that_does_not_fit_is_an_alarm(
-        self, books: JournalBooks, story: list[Kind], bad: Kind
+        self, books: JournalBooks, story: list[Kind], bad: Kind, lease: Lease
     ) -> None:
-        lease = books.open("run")
         for kind in story:
             books.journal.append(lease, [_about("e", kind)])
-        before = books.picture()
-        with pytest.raises(RecordInvalid):
+        with books.refuses(RecordInvalid):
             books.journal.append(lease, [_about("e", bad)])
-        assert books.picture() == before
 
     @pytest.mark.parametrize(
         ("story", "state"),
@@ -247,9 +246,8 @@ class JournalSuite:
         ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
     )
     def test_a_life_that_fits_ends_in_its_state(
-        self, books: JournalBooks, story: list[Kind], state: State
+        self, books: JournalBooks, story: list[Kind], state: State, lease: Lease
     ) -> None:
-        lease = books.open("run")
         for kind in story:
             books.journal.append(lease, [_about("e", kind)])
         assert books.effect("e").state is state
@@ -266,8 +264,7 @@ class JournalSuite:
         assert effect.receipt == {"id": 7}
         assert effect.seq == done.seq - 1
 
-    def test_an_abort_says_why(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_an_abort_says_why(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [intending("e", "run")])
         books.journal.append(lease, [ending("e", "run", Kind.ABORT, why="The disk was full.")])
         assert books.effect("e").note == "The disk was full."
@@ -288,8 +285,7 @@ class JournalSuite:
         assert books.journal.tally().get("dropped", 0) == 0
         assert not list(books.journal.check())
 
-    def test_what_is_dropped_again_is_what_was_proposed(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_what_is_dropped_again_is_what_was_proposed(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
         proposed = books.effect("e")
         books.journal.append(lease, [intending("e", "run", args={"targets": "over what is there now"})])
@@ -313,8 +309,7 @@ class JournalSuite:
 
     # Keys.
 
-    def test_the_key_of_a_dropped_effect_is_free_again(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_the_key_of_a_dropped_effect_is_free_again(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(
             lease, [intending("e", "run", key="k", kind=Kind.PROPOSE), _about("e", Kind.DROP)]
         )
@@ -324,8 +319,7 @@ class JournalSuite:
         assert books.ids(key="k") == ["f"]
         assert not list(books.journal.check())
 
-    def test_a_key_belongs_to_one_effect(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_a_key_belongs_to_one_effect(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "e", "file:///a", key="k")
         with pytest.raises(KeyReused):
             books.journal.append(lease, [intending("f", "run", "file:///b", key="k")])
@@ -349,8 +343,7 @@ class JournalSuite:
         with pytest.raises(KeyReused):
             books.journal.append(books.open("other"), [intending("f", "other", "file:///b", key="k")])
 
-    def test_effects_without_a_key_do_not_share_one(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_effects_without_a_key_do_not_share_one(self, books: JournalBooks, lease: Lease) -> None:
         books.make(lease, "e")
         books.make(lease, "f")
         assert books.ids() == ["e", "f"]
@@ -391,26 +384,22 @@ class JournalSuite:
         books.journal.append(second, [intending("f", "second", other)])
         assert books.ids(states=(State.INTENDED,)) == ["e", "f"]
 
-    def test_any_of_many_targets_is_enough_to_overlap(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_any_of_many_targets_is_enough_to_overlap(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [intending("e", "run", ["file:///a", "file:///d/f"])])
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run", ["file:///x", "file:///d"])])
 
-    def test_a_proposal_counts_as_in_flight(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_a_proposal_counts_as_in_flight(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [intending("e", "run", kind=Kind.PROPOSE)])
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run")])
 
-    def test_a_proposal_does_not_overlap_what_is_in_flight(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_a_proposal_does_not_overlap_what_is_in_flight(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [intending("e", "run", "file:///d")])
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run", "file:///d/f", kind=Kind.PROPOSE)])
 
-    def test_nothing_may_build_on_what_is_stuck(self, books: JournalBooks) -> None:
-        lease = books.open("run")
+    def test_nothing_may_build_on_what_is_stuck(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [intending("e", "run", "file:///d/f")])
         books.journal.append(lease, [ending("e", "run", Kind.STICK, why="odd")])
         with pytest.raises(Blocked) as blocked:

@@ -32,6 +32,11 @@ class LeasesScene:
         owner = self.processes.start(elsewhere=elsewhere)
         return self.leases.acquire(run, owner, self.clock(), LASTS, expired=expired)
 
+    def refuse(self, *, expired: bool = False) -> None:
+        """It is held, and not given to another process."""
+        with pytest.raises(LeaseHeld):
+            self.take(expired=expired)
+
     def renew(self, lease: Lease, lasts: int = LASTS) -> Lease:
         return self.leases.renew(lease, self.clock(), lasts)
 
@@ -83,14 +88,12 @@ class LeasesSuite:
         """It may be paused in the middle of touching the world."""
         scene.take()
         self.pass_seconds(scene, 600)
-        with pytest.raises(LeaseHeld):
-            scene.take()
+        scene.refuse()
         assert not scene.leases.free("run", scene.clock())
 
     def test_past_its_expiry_it_is_given_to_whom_that_is_enough(self, scene: LeasesScene) -> None:
         first = scene.take()
-        with pytest.raises(LeaseHeld):
-            scene.take(expired=True)
+        scene.refuse(expired=True)
         self.pass_seconds(scene, 61)
         second = scene.take(expired=True)
         assert second.generation == first.generation + 1
@@ -110,8 +113,7 @@ class LeasesSuite:
     ) -> None:
         first = scene.take(elsewhere=True)
         self.pass_seconds(scene, 59)
-        with pytest.raises(LeaseHeld):
-            scene.take()
+        scene.refuse()
         assert not scene.leases.free("run", scene.clock())
         self.pass_seconds(scene, 2)
         assert scene.leases.free("run", scene.clock())
@@ -152,16 +154,14 @@ class LeasesSuite:
         assert renewed == lease._replace(expires_at=renewed.expires_at)
         assert scene.another().holder("run") == renewed
         self.pass_seconds(scene, 50)
-        with pytest.raises(LeaseHeld):
-            scene.take()
+        scene.refuse()
         self.pass_seconds(scene, 20)
         scene.take()
 
     def test_it_is_renewed_for_as_long_as_is_asked(self, scene: LeasesScene) -> None:
         lease = scene.renew(scene.take(elsewhere=True), lasts=10 * LASTS)
         self.pass_seconds(scene, 599)
-        with pytest.raises(LeaseHeld):
-            scene.take()
+        scene.refuse()
         scene.renew(lease, lasts=1 * SECOND)
         self.pass_seconds(scene, 2)
         scene.take()
@@ -184,8 +184,7 @@ class LeasesSuite:
         lease = scene.take(elsewhere=True)
         self.pass_seconds(scene, 300)
         renewed = scene.renew(lease)
-        with pytest.raises(LeaseHeld):
-            scene.take()
+        scene.refuse()
         assert renewed.generation == 1
 
     def test_runs_do_not_disturb_each_other(self, scene: LeasesScene) -> None:

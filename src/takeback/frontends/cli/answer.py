@@ -6,7 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 
 from takeback.errors import Failed, InDoubt, Misuse, Renamed, TakebackError
@@ -16,7 +16,6 @@ from takeback.frontends.cli.command import (
     Command,
     command_named,
     parser_of,
-    parser_with_parts,
     refuse_nameless,
     short_help,
     top_parser,
@@ -50,7 +49,9 @@ def answer(argv: Sequence[str]) -> int:
     words, made, code = list(argv), list[str](), 0
     own, name, began = _own_words(words), _name_in(words), time.time_ns() // 1000
     try:
-        _print_anything()
+        for stream in (sys.stdout, sys.stderr):
+            if reconfigure := getattr(stream, "reconfigure", None):
+                reconfigure(errors="backslashreplace")  # a name that its encoding lacks is not refused
         choose_colour("never" if "--no-color" in own else _said(own, "--color", "auto"))
         aim(_store_in(own))
         code = _guarded(words, made)
@@ -65,16 +66,12 @@ def answer(argv: Sequence[str]) -> int:
         swallow_output()
         tell_unprintable(str(error), made)
         return code or Failed.exit_code
-    except KeyboardInterrupt as signal:
-        swallow_output()
-        _tell_interrupted(name, _store_in(own), began, made, signal)
-        return 130
-    except SystemExit as signal:
-        if signal.code not in _ENDED_BY_SIGNAL:
+    except (KeyboardInterrupt, SystemExit) as signal:
+        if isinstance(signal, SystemExit) and signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
         _tell_interrupted(name, _store_in(own), began, made, signal)
-        return int(signal.code or 0)
+        return int(signal.code or 0) if isinstance(signal, SystemExit) else 130
 
 
 def _tell_interrupted(name: str, store: str, began: int, made: list[str], error: BaseException) -> None:
@@ -82,10 +79,13 @@ def _tell_interrupted(name: str, store: str, began: int, made: list[str], error:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    at_stake, unfinished = _at_stake(name), False
-    if at_stake == "world":
+    group, unfinished = COMMANDS[name].group if name in COMMANDS else "Look", False
+    # What it leaves open: whether the world was changed, something of ours, or nothing.
+    at_stake = "" if group == "Look" else "store"
+    if name in ("undo", "redo", "apply", "run") or group == "Change":
         from takeback.frontends.cli.programs.interruption import done_here
 
+        at_stake = "world"
         made, unfinished, waits = done_here(store, began, made)
         if waits and not made:
             error.add_note(waits)
@@ -95,14 +95,6 @@ def _tell_interrupted(name: str, store: str, began: int, made: list[str], error:
 def _name_in(words: list[str]) -> str:
     place = _place_of_command(words)
     return words[place] if place is not None else ""
-
-
-def _at_stake(name: str) -> str:
-    """What an interruption leaves open: whether the world was changed, something of ours, or nothing."""
-    group = COMMANDS[name].group if name in COMMANDS else "Look"
-    if name in ("undo", "redo", "apply", "run") or group == "Change":
-        return "world"
-    return "" if group == "Look" else "store"
 
 
 def _guarded(words: list[str], made: list[str]) -> int:
@@ -201,7 +193,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         return parser_of(name, command).understood(words, command.mixed)
     place = _place_of_command(words)
     if place is None:
-        parser_with_parts(name, COMMANDS[name], command.parts).understood(words, mixed=False)
+        parser_of(name, command).understood(words, mixed=False)
         raise Misuse(
             f"`takeback {name}` needs a subcommand: {', '.join(command.parts)}.",
             hint=f"`takeback {name} --help` shows what they do.",
@@ -220,16 +212,13 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
     return options
 
 
-@contextmanager
-def _paged(command: Command, options: Namespace) -> Iterator[None]:
+def _paged(command: Command, options: Namespace) -> AbstractContextManager[None]:
     terminal = bool(sys.stdout and sys.stdout.isatty())
     if not (command.long and terminal) or options.json or options.quiet or options.no_pager:
-        yield
-        return
+        return nullcontext()
     from takeback.frontends.cli.output.terminal import paged
 
-    with paged(True):
-        yield
+    return paged()
 
 
 @contextmanager
@@ -259,18 +248,9 @@ def _without_command(words: list[str]) -> int:
     if not words:
         warn(short_help())
         return Misuse.exit_code
-    parser = top_parser(COMMANDS)
-    if parser.understood(words, mixed=False).version:
+    if top_parser().understood(words, mixed=False).version:
         import takeback
 
         put(f"takeback {takeback.__version__}")
         return 0
     raise Misuse("No command was given.", hint="`takeback help` lists them.")
-
-
-def _print_anything() -> None:
-    """A name that the terminal's encoding lacks is printed escaped, not refused."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="backslashreplace")

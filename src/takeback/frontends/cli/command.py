@@ -181,15 +181,7 @@ class Parser(ArgumentParser):
         raise Misuse(f"One word too many: {word!r}.", hint=f"`{self.prog} --help` shows an example.")
 
 
-def parser_for(
-    name: str, entry: "Entry | Subcommand", arguments: tuple[Argument, ...], usage: str = ""
-) -> Parser:
-    return Parser(
-        f"takeback {name}", as_sentence(entry.help), f"example:\n  {entry.example}", arguments, usage
-    )
-
-
-def parser_with_parts(name: str, entry: Entry, parts: Mapping[str, Subcommand]) -> Parser:
+def _parser_with_parts(name: str, entry: Entry, parts: Mapping[str, Subcommand]) -> Parser:
     """Of a command that is nothing without a subcommand: only its help is ever asked for."""
     listed = "\n".join(f"  {part:<10} {told.help}" for part, told in parts.items())
     more = f"`takeback {name} SUBCOMMAND --help` shows the options of a subcommand."
@@ -206,12 +198,19 @@ def as_sentence(help: str) -> str:
     return help[:1].upper() + help[1:] + ("" if help.endswith("?") else ".")
 
 
-def top_parser(entries: Mapping[str, Entry]) -> Parser:
+def top_parser() -> Parser:
     does = "Undo for what AI agents do: every change gets a way back before it is made."
     version = flag("-V, --version", "print the version")
-    return Parser(
-        "takeback", f"{does}\n\n{_start_here()}", _overview(entries), (version,), "takeback COMMAND [options]"
+    groups = (
+        "\n".join((f"{group}:", *(f"  {name:<12} {help}" for name, (help, _) in members.items())))
+        for group, members in GROUPS.items()
     )
+    more = (
+        "`takeback COMMAND --help` shows the options of a command and an example.\n"
+        "An effect is named by its id, any unique beginning of it, @ (the newest) or @~2 (the second before it)."
+    )
+    listed = "\n\n".join((*groups, more))
+    return Parser("takeback", f"{does}\n\n{_start_here()}", listed, (version,), "takeback COMMAND [options]")
 
 
 def short_help() -> str:
@@ -224,23 +223,6 @@ def short_help() -> str:
 
 def _start_here() -> str:
     return "Start here:\n" + "\n".join(f"  {command:<30} {told}" for command, told in START_HERE)
-
-
-def _overview(entries: Mapping[str, Entry]) -> str:
-    lines: list[str] = []
-    group = ""
-    for name, entry in entries.items():
-        if not entry.group:
-            continue
-        if entry.group != group:
-            group = entry.group
-            lines.append(f"{group}:" if not lines else f"\n{group}:")
-        lines.append(f"  {name:<12} {entry.help}")
-    lines.append("\n`takeback COMMAND --help` shows the options of a command and an example.")
-    lines.append(
-        "An effect is named by its id, any unique beginning of it, @ (the newest) or @~2 (the second before it)."
-    )
-    return "\n".join(lines)
 
 
 OURS = 125
@@ -292,7 +274,7 @@ class Command(NamedTuple):
         return Asked(options, screen, made, looking, calls=self.does is Does.SETTLES)
 
 
-_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "run": (
             "run a command as one effect that can be undone; a failing one changes nothing",
@@ -384,7 +366,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 COMMANDS: dict[str, Entry] = {
-    name: Entry(group, *told) for group, members in _GROUPS.items() for name, told in members.items()
+    name: Entry(group, *told) for group, members in GROUPS.items() for name, told in members.items()
 } | {"_complete": Entry("", "", "")}
 
 
@@ -400,8 +382,10 @@ def command_named(name: str) -> Command:
 def parser_of(name: str, command: Command) -> Parser:
     """Of a command, or of a subcommand (`sql exec`)."""
     first, _, part = name.partition(" ")
-    if part:
-        return parser_for(name, command.parts[part], command.parts[part].arguments)
-    if command.parts:
-        return parser_with_parts(name, COMMANDS[first], command.parts)
-    return parser_for(name, COMMANDS[first], command.arguments, command.usage)
+    if command.parts and not part:
+        return _parser_with_parts(name, COMMANDS[first], command.parts)
+    entry = command.parts[part] if part else COMMANDS[first]
+    arguments, usage = (command.parts[part].arguments, "") if part else (command.arguments, command.usage)
+    return Parser(
+        f"takeback {name}", as_sentence(entry.help), f"example:\n  {entry.example}", arguments, usage
+    )

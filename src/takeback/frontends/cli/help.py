@@ -1,12 +1,13 @@
 """Manual pages (`takeback help --man`), and *did you mean* for a command that does not exist."""
 
-from argparse import SUPPRESS, Action, ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterable, Iterator
 
 from takeback import __version__
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import (
     COMMANDS,
+    GROUPS,
     START_HERE,
     Entry,
     Subcommand,
@@ -106,10 +107,9 @@ _VARIABLES = (
 def names() -> Iterator[str]:
     """Of all pages: "" is the first one, then commands and subcommands."""
     yield ""
-    for name, entry in COMMANDS.items():
-        if entry.group:
-            yield name
-            yield from (f"{name} {part}" for part in command_named(name).parts)
+    for name in (name for members in GROUPS.values() for name in members):
+        yield name
+        yield from (f"{name} {part}" for part in command_named(name).parts)
 
 
 def page(name: str) -> str:
@@ -123,15 +123,11 @@ def _first_page() -> Iterator[str]:
     yield from ("\\fBtakeback\\fR \\fICOMMAND\\fR [options]", ".SH DESCRIPTION")
     yield _text("Every change gets a way back before it is made.")
     yield from _pairs("START HERE", START_HERE)
-    group = ""
-    for name, entry in COMMANDS.items():
-        if not entry.group:
-            continue
-        if entry.group != group:
-            group = entry.group
-            yield f".SH {_text(group.upper())}"
-        yield from (".TP", f"\\fBtakeback\\-{_text(name)}\\fR(1)", _text(as_sentence(entry.help)))
-    yield from _options(top_parser(COMMANDS))
+    for group, members in GROUPS.items():
+        yield f".SH {_text(group.upper())}"
+        for name, (told, _) in members.items():
+            yield from (".TP", f"\\fBtakeback\\-{_text(name)}\\fR(1)", _text(as_sentence(told)))
+    yield from _options(top_parser())
     yield from _pairs("ENVIRONMENT", _VARIABLES)
     yield from _pairs("EXIT STATUS", _EXITS)
 
@@ -172,13 +168,9 @@ def _options(parser: ArgumentParser) -> Iterator[str]:
     yield ".SH OPTIONS"
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]  # argparse has no public way to ask
         if action.help != SUPPRESS:
-            yield from (".TP", f"\\fB{_text(spelled(action))}\\fR", _text(action.help or ""))
-
-
-def spelled(action: Action) -> str:
-    names = ", ".join(action.option_strings)
-    value = str(action.metavar or "") if action.nargs != 0 else ""
-    return f"{names} {value}".strip() or action.dest
+            value = str(action.metavar or "") if action.nargs != 0 else ""
+            spelled = f"{', '.join(action.option_strings)} {value}".strip() or action.dest
+            yield from (".TP", f"\\fB{_text(spelled)}\\fR", _text(action.help or ""))
 
 
 def _text(plain: str) -> str:

@@ -170,7 +170,9 @@ class Box:
                     words_of(command), point.cwd, variables(self._setting, self._exported(point), env), *limits,
                     on_failure=on_failure,
                 )  # fmt: skip
-                _refuse_unfit(request)
+                refuse_unfit(request)
+                if request.on_failure == "hold":
+                    raise Misuse("In a box nothing is held.", hint='Say on_failure="leave" or "undo".')
                 self._keep_short(point)
                 ran, printed = self._run_it(point, request, stdin, capture, env)
                 try:
@@ -461,9 +463,3 @@ def _limits(
 ) -> BoxLimits:
     given: dict[str, Any] = {"network": network, "timeout": timeout, "memory": memory, "processes": processes}
     return usual._replace(**{name: value for name, value in given.items() if value is not None})
-
-
-def _refuse_unfit(request: CommandRequest) -> None:
-    refuse_unfit(request)
-    if request.on_failure == "hold":
-        raise Misuse("In a box nothing is held.", hint='Say on_failure="leave" or "undo".')

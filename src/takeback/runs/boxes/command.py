@@ -1,7 +1,6 @@
 """One command in a box: where it begins, what came of it, what it leaves, what is kept if it fails."""
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,8 @@ from takeback.model.ids import new_id, short
 from takeback.model.resource import file_resource
 from takeback.runs.boxes.setting import Setting
 from takeback.runs.change import Options, drop_change, hold_change
-from takeback.runs.commands.outcome import Changed, left_behind, why_final
+from takeback.runs.commands.merge import size_of
+from takeback.runs.commands.outcome import Changed, how_it_ended, left_behind, why_final
 from takeback.runs.commands.request import CommandRequest, TerminalUse, shown, told
 from takeback.runs.commands.scratch import hidden
 from takeback.runs.core import RunCore
@@ -26,15 +26,10 @@ from takeback.storage.owners import boot_id
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
-    from takeback.engine.drop import Final
     from takeback.runs.commands.request import Pipes
     from takeback.sandbox.differences import LeftPath
     from takeback.sandbox.protocol import Ended
     from takeback.sandbox.sandbox import Running, Sandbox
-
-
-def _none() -> tuple[Changed, ...]:
-    return ()
 
 
 class BoxOutcome(NamedTuple):
@@ -55,7 +50,7 @@ class BoxOutcome(NamedTuple):
     unstarted: str = ""  # why the command could not be started
     drop: Effect | None = None  # what it had changed, if that can be applied after all
     final: "Final | None" = None  # why it cannot, if it was dropped for good
-    look: Callable[[], tuple[Changed, ...]] = _none
+    look: Callable[[], tuple[Changed, ...]] = tuple[Changed, ...]
 
     @property
     def held(self) -> bool:
@@ -79,7 +74,9 @@ def not_kept(untold: str, too_long: Sequence[str]) -> str:
 
 def in_words(outcome: BoxOutcome) -> str:
     """One short paragraph."""
-    told = [_ended(outcome)]
+    told = [how_it_ended(outcome.stopped, outcome.exit_code)]
+    if outcome.unstarted and not outcome.stopped:
+        told = [f"The command could not be started ({outcome.unstarted}): exit code {outcome.exit_code}."]
     if outcome.gone:
         told.append(f"Its directory {outcome.gone} cannot be entered any more, so it ran in an empty one.")
         if outcome.cwd == outcome.gone:
@@ -109,16 +106,6 @@ def in_words(outcome: BoxOutcome) -> str:
     return " ".join(told)
 
 
-def _ended(outcome: BoxOutcome) -> str:
-    if outcome.stopped == "time":
-        return "The command took longer than it was given and was ended."
-    if outcome.stopped == "memory":
-        return "The command needed more memory than it was given and was ended."
-    if outcome.unstarted:
-        return f"The command could not be started ({outcome.unstarted}): exit code {outcome.exit_code}."
-    return f"The command ended with exit code {outcome.exit_code}."
-
-
 def listed(lefts: "Iterable[LeftPath]", root: str) -> Iterator[Changed]:
     """Paths as they are called outside the box."""
     start = os.fsencode(root).rstrip(b"/")
@@ -127,15 +114,7 @@ def listed(lefts: "Iterable[LeftPath]", root: str) -> Iterator[Changed]:
         if left.source is None:
             yield Changed("deleted", resource, 0)
         else:
-            yield Changed("modified" if left.below else "added", resource, _size(left.source))
-
-
-def _size(path: bytes) -> int:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+            yield Changed("modified" if left.below else "added", resource, size_of(left.source))
 
 
 _ASKED_ELSEWHERE = ("PWD", "SHLVL", "_")  # told by cwd, or of the shell itself

@@ -225,12 +225,14 @@ def complete(core: RunCore, setting: Setting) -> None:
     query = Query(states=(State.DONE,), made=True, resource=_base(setting))
     for step in _last_step(
         core, setting
-    ):  # only a branch that has none of its own is sought in all that is there
+    ):  # only a branch with none of its own is sought in all that is there
         query = query._replace(needing=step, resource="")
     for effect in core.parts.journal.effects(query):
         args = effect.change.args
         if (args.get("box"), args.get("point")) == (setting.id, point.id) and not _is_known(core, effect):
-            _keep(core, _start_anew(core, setting, point, effect.id))
+            # It only says what an earlier run has done: it stays if this one fails.
+            if told := _start_anew(core, setting, point, effect.id):
+                core.parts.journal.append(None, [Draft(Kind.ACCEPT, told.run, told.id)])
             return
 
 
@@ -238,12 +240,6 @@ def _is_known(core: RunCore, merged: Effect) -> bool:
     """The box was told of it once, and then a person had that taken back alone."""
     told = Query(needing=merged.id, states=(State.DONE, State.UNDONE))
     return any(one.change.kind == COMMIT for one in core.parts.journal.effects(told))
-
-
-def _keep(core: RunCore, told: Effect | None) -> None:
-    """It only says what an earlier run has done: it stays if this one fails."""
-    if told:
-        core.parts.journal.append(None, [Draft(Kind.ACCEPT, told.run, told.id)])
 
 
 def _base(setting: Setting) -> str:
@@ -285,10 +281,7 @@ def _ours(core: RunCore, setting: Setting) -> Callable[[str, dict[str, Any]], bo
     from takeback.adapters.tree.targets import read_targets
 
     states: dict[str, list[dict[str, Any]]] = {}
-    query = Query(
-        resource=_base(setting),
-        states=(State.DONE, State.UNDONE, State.ABORTED),
-    )
+    query = Query(resource=_base(setting), states=(State.DONE, State.UNDONE, State.ABORTED))
     for effect in core.parts.journal.effects(query):
         if effect.change.args.get("box") != setting.id or effect.forgotten:
             continue

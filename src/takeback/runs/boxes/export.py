@@ -169,8 +169,16 @@ def _described(info: "TarInfo", thing: _Thing, seen: dict[tuple[int, int], str])
     """None for what no archive holds: a socket."""
     import tarfile
 
+    kinds = {
+        stat.S_IFREG: tarfile.REGTYPE,
+        stat.S_IFDIR: tarfile.DIRTYPE,
+        stat.S_IFLNK: tarfile.SYMTYPE,
+        stat.S_IFIFO: tarfile.FIFOTYPE,
+        stat.S_IFCHR: tarfile.CHRTYPE,
+        stat.S_IFBLK: tarfile.BLKTYPE,
+    }
     status = thing.status
-    kind = _kind(status.st_mode)
+    kind = kinds.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         return None
     info.name = os.fsdecode(thing.path.lstrip(b"/"))
@@ -193,17 +201,3 @@ def _described(info: "TarInfo", thing: _Thing, seen: dict[tuple[int, int], str])
         for name, value in sorted(thing.attributes.items())
     }
     return info
-
-
-def _kind(mode: int) -> bytes | None:
-    import tarfile
-
-    kinds = {
-        stat.S_IFREG: tarfile.REGTYPE,
-        stat.S_IFDIR: tarfile.DIRTYPE,
-        stat.S_IFLNK: tarfile.SYMTYPE,
-        stat.S_IFIFO: tarfile.FIFOTYPE,
-        stat.S_IFCHR: tarfile.CHRTYPE,
-        stat.S_IFBLK: tarfile.BLKTYPE,
-    }
-    return kinds.get(stat.S_IFMT(mode))

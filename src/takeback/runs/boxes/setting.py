@@ -13,6 +13,7 @@ from takeback.model.box import Point, box_resource, point_from_json, point_to_js
 from takeback.model.effect import Effect
 from takeback.model.ids import new_id
 from takeback.runs.boxes import history
+from takeback.runs.commands.request import directory_of
 from takeback.runs.commands.scratch import room_of
 from takeback.runs.core import RunCore
 from takeback.runs.undo import undo_all
@@ -74,7 +75,7 @@ def begin(
         raise Misuse(
             f"{base!r} is no directory, so it holds no root filesystem.", hint='Give "/" or one that is.'
         )
-    where = cwd if cwd is not None else _here() if base == "/" else "/"
+    where = cwd if cwd is not None else directory_of(None) if base == "/" else "/"
     if not os.path.isabs(where) or "\0" in where:
         raise Misuse(f"{where!r} is no absolute path.", hint="Give the directory as the box will see it.")
     id = new_id()
@@ -112,9 +113,8 @@ def reopen(core: RunCore, id: str, env: Mapping[str, str] | None) -> Setting:
             raise Misuse(f"There is no box {id!r}.", hint="`takeback shell --list` shows those there are.")
         id = found[0]
     setting = _setting(layers, id, env, able, store)._replace(reopened=True)
-    if not layers.complete(layers.head(id)):
-        return setting._replace(lost=_back_to_what_is_whole(core, setting))
-    return setting
+    lost = 0 if layers.complete(layers.head(id)) else _back_to_what_is_whole(core, setting)
+    return setting._replace(lost=lost)
 
 
 def _back_to_what_is_whole(core: RunCore, setting: Setting) -> int:
@@ -150,15 +150,6 @@ def _setting(layers: Layers, id: str, env: Mapping[str, str] | None, able: "Abil
     return Setting(id, layers, about["base"], place, able.layers_at, store, begins, start, able)
 
 
-def _here() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise Misuse(
-            "The current directory does not exist any more.", hint="Go to one that does: cd /"
-        ) from None
-
-
 class BoxUpkeep:
     """One thread, started when there is something to do; nothing that depends on it waits for it."""
 
@@ -172,7 +163,13 @@ class BoxUpkeep:
             from concurrent.futures import ThreadPoolExecutor
 
             self._threads = ThreadPoolExecutor(1, "takeback-box")
-        self._last = self._threads.submit(_quietly, work)
+
+        def quietly() -> None:
+            # What could not be done is done by the next sweep, or not needed: every layer is still there.
+            with suppress(OSError, TakebackError):
+                work()
+
+        self._last = self._threads.submit(quietly)
 
     def settle(self, layers: Layers, box: str) -> None:
         """Have what was told of written to the disk."""
@@ -199,12 +196,6 @@ class BoxUpkeep:
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None
-
-
-def _quietly(work: Callable[[], object]) -> None:
-    """What could not be done is done by the next sweep, or not needed: every layer is still there."""
-    with suppress(OSError, TakebackError):
-        work()
 
 
 def remove_layer(path: str, base: str) -> None:

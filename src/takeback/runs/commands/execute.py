@@ -15,15 +15,9 @@ from takeback.model.ids import short
 from takeback.model.resource import file_resource
 from takeback.runs.change import Options, drop_change, hold_change, make_change
 from takeback.runs.commands import outcome as outcomes
-from takeback.runs.commands.merge import ADAPTER, Merge, read_changes, read_merge
+from takeback.runs.commands.merge import ADAPTER, UNSAVED, Merge, drop_layer, read_changes, read_merge
 from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox
-from takeback.runs.commands.request import (
-    CommandRequest,
-    Pipes,
-    TerminalUse,
-    shown,
-    told,
-)
+from takeback.runs.commands.request import CommandRequest, Pipes, TerminalUse, shown, told
 from takeback.runs.commands.scratch import CommandRoom, hidden, room_of, workshop
 from takeback.runs.core import RunCore, rooms_of
 from takeback.runs.workflows.durable import in_step, once
@@ -33,7 +27,7 @@ from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
-    from takeback.sandbox.protocol import Order, Stack
+    from takeback.sandbox.protocol import Order
 
 
 def run_command(
@@ -144,7 +138,7 @@ def _in_a_layer(
         )  # fmt: skip
         if not ended.layer:
             return outcome  # nothing was changed
-        return _merged(core, request, outcome, layer, Stack(), started, options)
+        return _merged(core, request, outcome, layer, started, options)
 
 
 def _merged(
@@ -152,7 +146,6 @@ def _merged(
     request: CommandRequest,
     outcome: CommandOutcome,
     layer: str,
-    stack: "Stack",
     since: int,
     options: Options,
 ) -> CommandOutcome:
@@ -164,7 +157,7 @@ def _merged(
     what = change_of(request, outcome, layer)
     limit = core.parts.max_capture_bytes
     progress = core.parts.progress
-    found = read_merge(core.parts.blobs, layer, stack, since, what, None, limit, progress)
+    found = read_merge(core.parts.blobs, layer, since, what, None, limit, progress)
     outcome = outcome._replace(changes=found.changes)
     if not found.changes and not found.conflicts:
         return outcome
@@ -174,7 +167,7 @@ def _merged(
                 return outcome._replace(effect=make_change(core, lambda: found.change, options))
         except Drifted:
             # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
-            found = read_merge(core.parts.blobs, layer, stack, since, what, found, limit, progress)
+            found = read_merge(core.parts.blobs, layer, since, what, found, limit, progress)
         except (Failed, Unavailable) as trouble:
             # No room, or a target that cannot be written: the work is not lost, it waits until there is.
             raise _held_instead(core, found.change, options, trouble) from trouble
@@ -189,36 +182,17 @@ def _unmade(
     since: int,
     reason: DropReason,
 ) -> CommandOutcome:
-    """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
-    from takeback.runs.commands.merge import UNSAVED
-    from takeback.sandbox.protocol import Stack
-
+    """It failed. A command that someone typed to waits until someone decides. Any other is dropped: what it had changed
+    is saved for a while, if that can be done."""
+    what = change_of(request, outcome, layer)
     if outcome.used_terminal:
         try:
-            what, limit = change_of(request, outcome, layer), core.parts.max_capture_bytes
-            found = read_merge(core.parts.blobs, layer, Stack(), since, what, limit=limit)
+            found = read_merge(core.parts.blobs, layer, since, what, limit=core.parts.max_capture_bytes)
             effect = hold_change(core, found.change, Options()) if found.changes or found.conflicts else None
             return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
         except UNSAVED:
             core.parts.blobs.disown()
-    return _dropped(core, request, outcome, layer, since, reason)
-
-
-def _dropped(
-    core: RunCore,
-    request: CommandRequest,
-    outcome: CommandOutcome,
-    layer: str,
-    since: int,
-    reason: DropReason,
-) -> CommandOutcome:
-    """Not made. What it had changed is saved for a while, if that can be done."""
-    from takeback.runs.commands.merge import drop_layer
-
-    def drop(change: Change) -> Effect | None:
-        return drop_change(core, change, reason)
-
-    saved = drop_layer(core.parts, layer, since, change_of(request, outcome, layer), drop)
+    saved = drop_layer(core.parts, layer, since, what, lambda change: drop_change(core, change, reason))
     return outcome._replace(dropped=saved.effect, changes=saved.changes, final=saved.final)
 
 
@@ -267,7 +241,7 @@ def tried(
             coverage=of_sandbox(room.able, request.network),
             stopped=ended.stopped,
             leftover=ended.leftover,
-            changes=read_changes(layer, Stack()) if ended.layer else (),
+            changes=read_changes(layer) if ended.layer else (),
         )
     if printed:
         outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)

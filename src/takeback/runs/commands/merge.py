@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from takeback.adapters.file.states import FileState
     from takeback.sandbox.differences import LeftPath
-    from takeback.sandbox.protocol import Stack
     from takeback.storage.protocols import Blobs
 
 
@@ -59,8 +58,7 @@ def drop_layer(
     parts: Parts, layer: str, since: int, what: Change, dropped: Callable[[Change], Effect | None]
 ) -> SavedDrop:
     """`dropped` records the change that was read. An empty answer: nothing was changed."""
-    stack = Stack()
-    changes = read_changes(layer, stack)
+    changes = read_changes(layer)
     if not changes:
         return SavedDrop()
     size = sum(one.size for one in changes if one.kind != "deleted")
@@ -70,7 +68,7 @@ def drop_layer(
     for _ in range(2):  # someone may change the same between the look and the record
         try:
             found = read_merge(
-                parts.blobs, layer, stack, since, what, found, parts.max_capture_bytes, parts.progress
+                parts.blobs, layer, since, what, found, parts.max_capture_bytes, parts.progress
             )
             return SavedDrop(dropped(found.change), found.changes)
         except Drifted:
@@ -84,18 +82,14 @@ def drop_layer(
     return SavedDrop(None, changes, Final.UNREADABLE)
 
 
-def places_of(store: str) -> tuple[str, ...]:
-    """Where layers of commands of this store may lie."""
-    trial = recall(store)
-    return (store, trial.layers_at) if trial else (store,)
-
-
 def rescue(
     parts: Parts, store: str, me: Owner, now: int, lasts: int, tell: Callable[[str], None]
 ) -> list[Settled]:
     """What commands had changed whose takeback was killed becomes a drop of their run."""
     settled: list[Settled] = []
-    for one in killed_commands(store, places_of(store)):
+    trial = recall(store)
+    places = (store, trial.layers_at) if trial else (store,)
+    for one in killed_commands(store, places):
         if is_busy(one.path, _PATIENCE):
             tell(f"The command of run {short(one.run)} has not ended yet; `takeback recover` looks again.")
             continue
@@ -162,7 +156,6 @@ class Merge(NamedTuple):
 def read_merge(
     blobs: "Blobs",
     layer: str,
-    stack: "Stack",
     since: int,
     what: Change,
     earlier: Merge | None = None,
@@ -176,6 +169,7 @@ def read_merge(
     from takeback.adapters.tree.targets import put_targets
     from takeback.sandbox.differences import differences
 
+    stack = Stack()
     try:
         with progress.stage("Reading"):
             found = read_layer(
@@ -223,21 +217,20 @@ def cannot_be_kept(lost: list[str]) -> NoRemedy:
     )
 
 
-def read_changes(layer: str, stack: "Stack") -> tuple[Changed, ...]:
+def read_changes(layer: str) -> tuple[Changed, ...]:
     """Only told, for what will be dropped: nothing is read and nothing kept. What was in a directory that went is not
     listed."""
     from takeback.sandbox.differences import differences
 
     found: list[Changed] = []
-    root = os.fsencode(stack.root.rstrip("/"))
-    for left in _readable(differences(layer, stack)):
-        resource = file_resource(root + left.path)
-        there = os.path.lexists(root + left.path)
+    for left in _readable(differences(layer, Stack())):
+        resource = file_resource(left.path)
+        there = os.path.lexists(left.path)
         if left.source is None:
             if there:
-                found.append(Changed("deleted", resource, _size(root + left.path)))
+                found.append(Changed("deleted", resource, size_of(left.path)))
         else:
-            found.append(Changed("modified" if there else "added", resource, _size(left.source)))
+            found.append(Changed("modified" if there else "added", resource, size_of(left.source)))
     return tuple(found)
 
 
@@ -250,7 +243,7 @@ def _readable(lefts: "Iterator[LeftPath]") -> "Iterator[LeftPath]":
             raise
 
 
-def _size(path: bytes) -> int:
+def size_of(path: bytes) -> int:
     try:
         status = os.lstat(path)
     except OSError:

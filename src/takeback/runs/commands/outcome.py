@@ -16,7 +16,6 @@ from takeback.runs.workflows.function import digest_of
 from takeback.sandbox.ability import in_words as unmapped
 
 if TYPE_CHECKING:
-    from takeback.engine.drop import Final
     from takeback.sandbox.ability import Ability
 
 
@@ -89,15 +88,12 @@ class CommandOutcome(NamedTuple):
 
 
 def changed(targets: Iterable[Target]) -> tuple[Changed, ...]:
-    return tuple(_changed(target) for target in targets)
-
-
-def _changed(target: Target) -> Changed:
-    if target.before["type"] == "absent":
-        return Changed("added", target.resource, target.after.get("size", 0))
-    if target.after["type"] == "absent":
-        return Changed("deleted", target.resource, target.before.get("size", 0))
-    return Changed("modified", target.resource, target.after.get("size", 0))
+    found: list[Changed] = []
+    for one in targets:
+        gone = one.after["type"] == "absent" and one.before["type"] != "absent"
+        kind = "deleted" if gone else "added" if one.before["type"] == "absent" else "modified"
+        found.append(Changed(kind, one.resource, (one.before if gone else one.after).get("size", 0)))
+    return tuple(found)
 
 
 def in_numbers(changes: Iterable[Changed]) -> str:
@@ -120,12 +116,8 @@ def why_final(final: "Final") -> str:
 
 def left_behind(count: int) -> str:
     """Of what it had started."""
-    what = (
-        "process that it had left in the background was"
-        if count == 1
-        else "processes that it had left in the background were"
-    )
-    return f"{count} {what} ended with it."
+    processes, were = ("process", "was") if count == 1 else ("processes", "were")
+    return f"{count} {processes} that it had left in the background {were} ended with it."
 
 
 def in_words(outcome: CommandOutcome) -> str:
@@ -134,12 +126,16 @@ def in_words(outcome: CommandOutcome) -> str:
     return f"{told} {left_behind(outcome.leftover)}" if outcome.leftover else told
 
 
+def how_it_ended(stopped: str, exit_code: int) -> str:
+    if stopped == "time":
+        return "The command took longer than it was given and was ended."
+    if stopped == "memory":
+        return "The command needed more memory than it was given and was ended."
+    return f"The command ended with exit code {exit_code}."
+
+
 def _in_words(outcome: CommandOutcome) -> str:
-    ended = f"The command ended with exit code {outcome.exit_code}."
-    if outcome.stopped == "time":
-        ended = "The command took longer than it was given and was ended."
-    elif outcome.stopped == "memory":
-        ended = "The command needed more memory than it was given and was ended."
+    ended = how_it_ended(outcome.stopped, outcome.exit_code)
     if outcome.held and outcome.effect:
         name = short(outcome.effect.id)
         why, apply = "", f"apply {name}"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from takeback.engine.plan import Wishes
-from takeback.errors import InDoubt, Misuse, Spent, Stuck, TakebackError, Unavailable
+from takeback.errors import InDoubt, Misuse, Spent, Stuck, Unavailable
 from takeback.model.functions import as_json
 from takeback.model.plan import UndoResult, outcome_from
 from takeback.model.record import Draft, Kind, canonical
@@ -18,7 +18,6 @@ from takeback.runs.core import RunCore
 from takeback.runs.workflows.function import digest_of
 from takeback.runs.workflows.replay import (
     CHECKPOINT,
-    FORK,
     REMEMBER,
     SLEEP,
     UNDO,
@@ -162,7 +161,7 @@ def _signals_sent(core: RunCore, event: str) -> tuple[Signal, ...]:
 def _pass_time(core: RunCore, until: int) -> None:
     while (left := until - core.now()) > 0:
         time.sleep(min(left / 1_000_000, _POLL if core.replay else 3600))
-        if core.replay and core.replay.stopped:
+        if core.replay and core.replay.stopping():
             raise core.replay.leave(Leaving("its worker was stopped", due=until))
 
 
@@ -204,14 +203,6 @@ def undo_once(
 
     asked = digest_of(what, wishes.cascade, wishes.with_needs, wishes.on_conflict.value)
     return once(core, replay, UNDO, what, asked, make, _keep_undo, again)
-
-
-def fork_once(core: RunCore, reason: str, fork: Callable[[], None]) -> None:
-    if core.replay is None:
-        core.refuse_ended()
-        fork()
-        return
-    once(core, core.replay, FORK, reason, digest_of(reason), fork, lambda _: {}, lambda _: None)
 
 
 def once(
@@ -280,10 +271,6 @@ def _keep_undo(result: UndoResult) -> dict[str, Any]:
 def raise_again(step: WorkflowStep) -> None:
     if "failed" in step.body:
         raise error_from_json(step.body["failed"])
-
-
-def as_failed(error: TakebackError) -> dict[str, Any]:
-    return {"failed": error_to_json(error)}
 
 
 def _refuse_nameless(name: object, what: str) -> None:

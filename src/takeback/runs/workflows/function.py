@@ -56,8 +56,7 @@ def workflow(
         refuse_nameless("A workflow", function)
         known = name or f"{function.__module__}:{function.__qualname__}"
         refuse_odd_name("A workflow", known, "deploy")
-        _refuse_unplain(known, function)
-        _refuse_without_run(known, _signature(function))
+        _refuse_unfit(known, function)
         return Workflow(known, function, on_failure, float(step_timeout))
 
     return made(function) if function is not None else made
@@ -146,10 +145,10 @@ def _signature(function: Callable[..., Any]) -> "inspect.Signature":
     return inspect.signature(function)
 
 
-def _refuse_unplain(name: str, function: Callable[..., Any]) -> None:
-    """Its steps would be asked for in whatever order somebody drives it, or not at all."""
+def _refuse_unfit(name: str, function: Callable[..., Any]) -> None:
     import inspect
 
+    # Its steps would be asked for in whatever order somebody drives it, or not at all.
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if any(is_kind(function) for is_kind in kinds):
         raise Misuse(
@@ -157,9 +156,7 @@ def _refuse_unplain(name: str, function: Callable[..., Any]) -> None:
             hint="Write it with def, without yield; call asyncio.run(…) inside run.remember where you need it.",
         )
 
-
-def _refuse_without_run(name: str, signature: "inspect.Signature") -> None:
-    first = next(iter(signature.parameters.values()), None)
+    first = next(iter(_signature(function).parameters.values()), None)
     if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
         raise Misuse(
             f"The workflow {name} takes no run.", hint="Its first parameter is the run: def deploy(run, …)."

@@ -159,7 +159,9 @@ def history_of(journal: Journal, run: str, made: bool = True) -> History:
     return History(
         records[0].body,
         steps,
-        tuple(_signal(record) for record in records if record.kind is Kind.SIGNAL),
+        tuple(
+            Signal(one.seq, one.body["name"], one.body["data"]) for one in records if one.kind is Kind.SIGNAL
+        ),
         read,
         failing,
         again,
@@ -178,10 +180,6 @@ def _effect(journal: Journal, body: dict[str, Any]) -> Effect | None:
 def _is_cut(record: Record) -> bool:
     """Where it went on from a checkpoint: steps after that one do not count any more."""
     return record.kind is Kind.OPEN and "step" in record.body
-
-
-def _signal(record: Record) -> Signal:
-    return Signal(record.seq, record.body["name"], record.body["data"])
 
 
 def steps_before(journal: Journal, run: str, seq: int) -> int:
@@ -213,13 +211,12 @@ class Replay:
         self.at = 0  # the step that was taken last
         self.beside = False  # whether steps are being made at the same time
         self.inside = ""  # what the function is in the middle of, where no step can begin
-        self.broken: TakebackError | None = (
-            None  # what keeps it from going on, though nothing of its own failed
-        )
+        # What keeps it from going on, though nothing of its own failed.
+        self.broken: TakebackError | None = None
         self.leaving: Leaving | None = None
         self._earlier = list(history.earlier)
         self._last = history.last
-        self._stopping = stopping
+        self.stopping = stopping
         self._thread = get_ident()
         self.progress = progress
 
@@ -238,7 +235,7 @@ class Replay:
                 f"{says!r} cannot be part of {self.inside}.",
                 hint="Make it a step of its own, before or after.",
             )
-        if self._stopping():
+        if self.stopping():
             raise self.leave(Leaving("its worker was stopped", label="its worker was stopped"))
         self.progress()
         self.at += 1
@@ -257,10 +254,6 @@ class Replay:
             raise self.leaving
         if self.broken:
             raise self.broken
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopping()
 
     def made_earlier(self, change: Change) -> Effect | None:
         """After going back to a checkpoint: what could not be taken back is there, and is not made a second time."""

@@ -34,7 +34,8 @@ def point_of(parts: Parts, run: str, checkpoint: "Checkpoint | str") -> Checkpoi
 def go_back(parts: Parts, point: Checkpoint, undoer: Undoer, *first: Draft) -> None:
     """Take back what came after the point, once `first` is recorded; raises before that when something stands in the
     way. What only a person could take back stays, and answers for itself when it is asked for again."""
-    after = [one for one in not_accepted(parts, point.run) if one.order > point.seq and _can_be(one)]
+    later = [one for one in not_accepted(parts, point.run) if one.order > point.seq]
+    can_be = [one for one in later if one.remedy is not None and one.remedy.strategy not in _FOR_GOOD]
 
     @contextmanager
     def begin(plan: Plan) -> Generator[Undoer, None, None]:
@@ -42,14 +43,7 @@ def go_back(parts: Parts, point: Checkpoint, undoer: Undoer, *first: Draft) -> N
             parts.journal.append(undoer.lease, first)
         yield undoer
 
-    undo(parts, after, Wishes(), begin, always_begins=True)
-
-
-def _can_be(effect: Effect) -> bool:
-    return effect.remedy is not None and effect.remedy.strategy not in (
-        Strategy.MANUAL,
-        Strategy.IRREVERSIBLE,
-    )
+    undo(parts, can_be, Wishes(), begin, always_begins=True)
 
 
 BACK, FORK = "back_to", "fork"
@@ -61,14 +55,6 @@ class Past(NamedTuple):
 
     spent: tuple[Effect, ...] = ()
     forks: int = 0
-
-
-def went_back(run: str, seq: int) -> Draft:
-    return Draft(Kind.REMEMBER, run, "", {BACK: seq})
-
-
-def forked(run: str, reason: str) -> Draft:
-    return Draft(Kind.REMEMBER, run, "", {FORK: reason})
 
 
 def past_of(journal: Journal, run: str) -> Past:

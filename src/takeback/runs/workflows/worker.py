@@ -27,7 +27,7 @@ from takeback.errors import (
     Unavailable,
 )
 from takeback.model.boot_clock import since_boot
-from takeback.model.effect import Effect, State
+from takeback.model.effect import State
 from takeback.model.functions import as_json
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
@@ -109,10 +109,11 @@ def _carry_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) ->
         suspend_workflow(core, leaving)
     except LeaseLost:
         raise
-    except InDoubt as error:
-        suspend_workflow(core, _doubted(shift, history, error))
-    except Unavailable as error:
-        suspend_workflow(core, _later(shift, history, error))
+    except (InDoubt, Unavailable) as error:
+        # What is in doubt is looked at before its function is called again; with nothing to look at, a person has to.
+        lost = isinstance(error, InDoubt) and not error.effect
+        leaving = Leaving(f"{error} {error.hint}", NEVER) if lost else _later(shift, history, error)
+        suspend_workflow(core, leaving)
 
 
 def _settle(shift: Shift, core: RunCore, history: History) -> bool:
@@ -142,25 +143,14 @@ def _go_back(shift: Shift, core: RunCore, checkpoint: str) -> None:
 def _refuse_stuck(shift: Shift, core: RunCore) -> None:
     stuck = next(shift.parts.journal.effects(Query(run=core.id, states=(State.STUCK,))), None)
     if stuck:
-        raise _parked(stuck)
-
-
-def _parked(effect: Effect) -> Leaving:
-    why = f"effect {short(effect.id)} is stuck: {effect.note}"
-    return Leaving(why, NEVER, f"{SETTLED}{effect.id}")
+        why = f"effect {short(stuck.id)} is stuck: {stuck.note}"
+        raise Leaving(why, NEVER, f"{SETTLED}{stuck.id}")
 
 
 def _later(shift: Shift, history: History, error: TakebackError) -> Leaving:
     again = history.again + 1
     wait = min(2 ** min(again - 1, 20), _LONGEST)
     return Leaving(f"could not continue: {error}", shift.now() + wait * 1_000_000, again=again)
-
-
-def _doubted(shift: Shift, history: History, error: InDoubt) -> Leaving:
-    """An effect in doubt is looked at before its function is called again; with nothing to look at, a person has to."""
-    if error.effect:
-        return _later(shift, history, error)
-    return Leaving(f"{error} {error.hint}", NEVER)
 
 
 def _call(shift: Shift, core: RunCore, workflow: Workflow, history: History) -> None:
@@ -331,18 +321,11 @@ class Worker:
         try:
             info = next(place.parts.journal.runs((lease.run,)))
             core = place.begin(info, lease, begun)
-            work_on(
-                Shift(
-                    place.parts,
-                    place.now,
-                    lambda: self._stopping,
-                    self._tell,
-                    lambda: Taker(myself(), place.now(), place.lasts),
-                ),
-                core,
-                info,
-                self._workflows[info.workflow],
-            )
+            shift = Shift(
+                place.parts, place.now, lambda: self._stopping, self._tell,
+                lambda: Taker(myself(), place.now(), place.lasts),
+            )  # fmt: skip
+            work_on(shift, core, info, self._workflows[info.workflow])
         except TakebackError as error:
             self._tell(f"Run {lease.run[:8]} is left for later: {error}")
         finally:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from takeback.errors import ResourceUnreachable, StoreBusy
+from takeback.model.descriptor import Descriptor, read_exactly
 from takeback.storage import disk
 from takeback.storage.tables import PackEntry, PackPlace
 
@@ -54,7 +55,7 @@ def packs_in(directory: str) -> list[int]:
 
 def read_header(handle: int, position: int) -> tuple[PackEntry, int, int]:
     """The entry without its data, the length of its data, the checksum; `EntryDamaged` if there is none."""
-    return _parsed(disk.read_exactly(handle, HEADER.size, position))
+    return _parsed(read_exactly(handle, HEADER.size, position))
 
 
 def _parsed(found: bytes) -> tuple[PackEntry, int, int]:
@@ -69,7 +70,7 @@ def _parsed(found: bytes) -> tuple[PackEntry, int, int]:
 def read_entry(handle: int, position: int, longest: int) -> PackEntry:
     """`longest` bounds the memory a damaged header may ask for."""
     _, length, _ = read_header(handle, position)
-    found = disk.read_exactly(handle, HEADER.size + min(length, longest), position)
+    found = read_exactly(handle, HEADER.size + min(length, longest), position)
     return sound_entry(found, longest, check=True)
 
 
@@ -149,7 +150,7 @@ class Packs:
         try:
             disk.write_fully(file.handle, data, path)
             with disk.reachable(path, "read back"):
-                found = disk.read_exactly(file.handle, len(data), file.end)
+                found = read_exactly(file.handle, len(data), file.end)
         except ResourceUnreachable as error:
             self._give_up(pack, suspect=disk.is_disk_error(error))
             raise
@@ -274,7 +275,7 @@ class Packs:
     def read(self, place: PackPlace, check: bool = False) -> PackEntry:
         """`EntryDamaged`, or plain OSError; the hash of the content is for the caller to check."""
         # Header and data in one call, because their length is known.
-        found = disk.read_exactly(self._reader(place.pack), HEADER.size + place.length, place.position)
+        found = read_exactly(self._reader(place.pack), HEADER.size + place.length, place.position)
         return sound_entry(found, place.length, check)
 
     def peek(self, place: PackPlace) -> PackEntry:
@@ -311,12 +312,10 @@ class Packs:
         directory = os.path.dirname(self.directory)
         with disk.reachable(directory, "opened"):
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with Descriptor(handle):
             if not disk.try_lock(handle):
                 raise StoreBusy("Another sweep is at work on this store.", hint="Try again when it is done.")
             yield
-        finally:
-            os.close(handle)
 
     def close(self) -> None:
         self.forget_handles()

@@ -11,7 +11,7 @@ from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Flaw
 from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
-from takeback.storage.blobs.codec import SEGMENT, Undecodable, names_in
+from takeback.storage.blobs.codec import SEGMENT, Undecodable
 from takeback.storage.blobs.packs import EntryDamaged
 from takeback.storage.blobs.rows import LOST, Stored, is_recipe
 from takeback.storage.tables import Shelf, Tables
@@ -48,8 +48,6 @@ class BlobReader:
 
     def content_of(self, stored: Stored) -> bytes:
         """The same, always read from where it is kept; only its bases may come from memory."""
-        if not stored.base:
-            return self._whole(stored)
         chain = [stored]
         known: bytes | None = None
         while chain[-1].base and known is None:
@@ -66,17 +64,6 @@ class BlobReader:
         assert content is not None
         if codec.name(content) != stored.digest:
             raise self._blame(stored, self._first_wrong(chain, known), "its bytes do not have its hash")
-        self.remember(stored.digest, content)
-        return content
-
-    def _whole(self, stored: Stored) -> bytes:
-        """Of one that stands on no other."""
-        try:
-            content = codec.decode(stored.form, self.encoded(stored), stored.size)
-        except codec.Undecodable as problem:
-            raise damaged(stored.digest, str(problem)) from problem
-        if codec.name(content) != stored.digest:
-            raise damaged(stored.digest, "its bytes do not have its hash")
         self.remember(stored.digest, content)
         return content
 
@@ -222,7 +209,7 @@ def _problems(
         if stored.base == LOST:
             raise damaged(stored.digest, BASE_GONE)
         if is_recipe(stored):
-            _check_pieces(database, stored, reader.encoded(stored))
+            _check_pieces(database, stored, reader.pieces(stored))
         elif read_data:
             reader.content_of(stored)
         else:
@@ -257,12 +244,8 @@ def _look(packs: Shelf, stored: Stored) -> None:
         raise damaged(stored.digest, "another blob stands in its place")
 
 
-def _check_pieces(database: Tables, stored: Stored, recipe: bytes) -> None:
+def _check_pieces(database: Tables, stored: Stored, names: list[bytes]) -> None:
     """Each piece is read as a blob of its own; the list is covered by its seal."""
-    try:
-        names = names_in(recipe, stored.digest)
-    except Undecodable as problem:
-        raise damaged(stored.digest, str(problem)) from problem
     for name in names:
         if rows.find_id(database.read, name) is None:
             raise damaged(stored.digest, f"its piece {name.hex()} is not in the store")

@@ -54,10 +54,8 @@ def find(ask: Ask, digest: bytes) -> Stored | None:
 
 def page(ask: Ask, after: int, limit: int = 500) -> list[tuple[int, Stored]]:
     """The next rows after that id, oldest first; a base stands before what was built on it, nearly always."""
-    rows = ask(
-        f"SELECT {_COLUMNS}, blobs.id {_FROM} WHERE blobs.id > ? ORDER BY blobs.id LIMIT ?", (after, limit)
-    )
-    return [(row[-1], to_stored(row)) for row in rows]
+    sql = f"SELECT {_COLUMNS}, blobs.id {_FROM} WHERE blobs.id > ? ORDER BY blobs.id LIMIT ?"
+    return [(row[-1], to_stored(row)) for row in ask(sql, (after, limit))]
 
 
 def to_stored(row: tuple[Any, ...]) -> Stored:
@@ -93,10 +91,8 @@ def origin_of(like: str) -> int:
 
 
 def newest(ask: Ask, origin: int) -> Stored | None:
-    rows = ask(
-        f"SELECT {_COLUMNS} {_FROM} WHERE blobs.id = (SELECT newest FROM blob_origins WHERE origin = ?)",
-        (origin,),
-    )
+    of_origin = "blobs.id = (SELECT newest FROM blob_origins WHERE origin = ?)"
+    rows = ask(f"SELECT {_COLUMNS} {_FROM} WHERE {of_origin}", (origin,))
     return to_stored(rows[0]) if rows else None
 
 

@@ -110,7 +110,8 @@ class StoredBlobs:
         first, second = next(cut, b""), next(cut, None)
         if second is None:
             return self._put_piece(first, lambda: self._first_piece(origin), needed, origin).hex()
-        past = self._pieces_of_newest(origin)
+        newest = self._newest(origin)
+        past = self._pieces(newest) if newest else []
         whole, size, names = Naming(), 0, list[bytes]()
         empty = b""
         for number, piece in enumerate(chain((first, second), cut)):
@@ -153,10 +154,6 @@ class StoredBlobs:
             held = self._holding.newest.get(origin)
             return self._find(held) if held else rows.newest(self._database.read, origin)
 
-    def _pieces_of_newest(self, origin: int | None) -> list[bytes]:
-        newest = self._newest(origin)
-        return self._pieces(newest) if newest else []
-
     def _first_piece(self, origin: int | None) -> Stored | None:
         """The first piece of the newest version: all of it, unless it was long."""
         newest = self._newest(origin)
@@ -192,7 +189,8 @@ class StoredBlobs:
                 self._holding.add(Held(lately, content, known=True, refs=refs), origin)
                 return digest
             stored = rows.find(self._database.read, digest)
-            if stored and self._is_sound(stored, content):
+            # Can the store give these bytes back? If not, they are still at hand to be kept anew.
+            if stored and not is_recipe(stored) and self._readable(digest, stored) == content:
                 # A part needs no touch: the whole keeps it alive, and makes sure that it is still there.
                 if not part:
                     self._holding.add(Held(stored, content, known=True, refs=refs), origin)
@@ -221,9 +219,10 @@ class StoredBlobs:
         self._reader.remember(digest, content)
         return fresh
 
-    def _base_for(self, base: Stored | None, size: int) -> Stored | None:
+    def _base_for(self, last: Stored, size: int) -> Stored | None:
         """The last version, or the whole one that it stands on when its chain is long enough."""
-        if base and base.depth >= min(DEEPEST, max(1, CHAIN_BYTES // max(1, size))):
+        base: Stored | None = last
+        if last.depth >= min(DEEPEST, max(1, CHAIN_BYTES // max(1, size))):
             while base and base.base:
                 base = self._find(base.base)
         return base if base and not is_recipe(base) else None
@@ -233,10 +232,6 @@ class StoredBlobs:
             return self._reader.content(digest, found)
         except (Corrupt, ResourceUnreachable):
             return None
-
-    def _is_sound(self, stored: Stored, content: bytes) -> bool:
-        """Whether the store can give these bytes back, now that they are still at hand to be kept anew if not."""
-        return not is_recipe(stored) and self._readable(stored.digest, stored) == content
 
     def sync(self) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from takeback.errors import Corrupt, Refused, ResourceUnreachable
+from takeback.model.descriptor import Descriptor
 from takeback.model.progress import SILENT, Progress
 from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
@@ -15,8 +16,6 @@ from takeback.storage.blobs.rows import Ask, Stored
 from takeback.storage.blobs.uncommitted import INLINE, to_entry
 from takeback.storage.tables import Connection, PackPlace, Shelf, Tables
 
-# Delete the blobs that nothing needs any more, and give their space back.
-#
 # In rounds, each of them one transaction that asks anew what is needed: another process may have put or named a
 # blob since the round before. Killed anywhere, nothing needed is lost and the next sweep finishes the work.
 
@@ -84,19 +83,17 @@ class Sweeper:
         return freed
 
     def _mark(self, ask: Ask, live: Iterable[bytes | None]) -> Marks:
-        lengths: dict[int, int] = dict(
-            ask(
-                "SELECT blobs.id, coalesce(length(data), length + ?, 0) "
-                "FROM blobs LEFT JOIN blob_places USING (id)",
-                (HEADER.size,),
-            )
-        )
+        with_places = "blobs LEFT JOIN blob_places USING (id)"
+        sql = f"SELECT blobs.id, coalesce(length(data), length + ?, 0) FROM {with_places}"
+        lengths: dict[int, int] = dict(ask(sql, (HEADER.size,)))
         bases: dict[int, int] = dict(ask("SELECT id, base FROM blobs WHERE base IS NOT NULL", ()))
         waiting = [id for digest in live if digest and (id := rows.find_id(ask, digest))]
         # Whole seconds are kept, so one more is granted.
         youngest = self._now - self._grace if self._grace else self._now + 1
         young = ask("SELECT id, created_at FROM blobs WHERE created_at >= ?", (youngest,))
-        going = self._going(ask)
+        # The blobs to erase, with their pieces.
+        erased = [id for digest in self._erase.digests if (id := rows.find_id(ask, digest))]
+        going = self._reachable(ask, erased) if erased else set[int]()
         until = self._erase.put_until
         waiting += (id for id, created_at in young if id not in going or created_at > until)
         needed = self._reachable(ask, waiting)
@@ -107,11 +104,6 @@ class Sweeper:
                 propping.add(base)
                 base = bases.get(base)
         return Marks(lengths, needed, propping, bases)
-
-    def _going(self, ask: Ask) -> set[int]:
-        """The blobs to erase, with their pieces."""
-        found = [id for digest in self._erase.digests if (id := rows.find_id(ask, digest))]
-        return self._reachable(ask, found) if found else set()
 
     def _reachable(self, ask: Ask, waiting: list[int]) -> set[int]:
         recipes = {row[0] for row in ask("SELECT id FROM blobs WHERE form = ?", (int(BlobForm.RECIPE),))}
@@ -254,9 +246,8 @@ class Victim(NamedTuple):
 def tidy_packs(packs: Packs, database: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
     """`in_use` had rows during this sweep; another pack without rows goes only if older than `oldest`."""
     packs.forget_handles()
-    needed: dict[int, int] = dict(
-        database.read("SELECT pack, sum(length + ?) FROM blob_places GROUP BY pack", (HEADER.size,))
-    )
+    sql = "SELECT pack, sum(length + ?) FROM blob_places GROUP BY pack"
+    needed: dict[int, int] = dict(database.read(sql, (HEADER.size,)))
     in_use.update(needed)
     victims: list[Victim] = []
     small: list[Victim] = []
@@ -305,15 +296,12 @@ def _cut_tails(database: Tables, directory: str, needed: Iterable[int]) -> None:
         handle = _locked(directory, pack, os.O_RDWR)
         if handle is None:
             continue
-        try:
-            ((end,),) = database.read(
-                "SELECT max(position + length) FROM blob_places WHERE pack = ?", (pack,)
-            )
+        with Descriptor(handle):
+            sql = "SELECT max(position + length) FROM blob_places WHERE pack = ?"
+            ((end,),) = database.read(sql, (pack,))
             if end is not None and os.fstat(handle).st_size > end + HEADER.size:
                 with disk.reachable(pack_path(directory, pack), "cut"):
                     os.ftruncate(handle, end + HEADER.size)
-        finally:
-            os.close(handle)
 
 
 def _rewrite(database: Tables, packs: Packs, group: list[int]) -> None:

@@ -31,7 +31,9 @@ class BlobObjectStore:
         options: dict[str, Any] = {}
         if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
             options["client_options"] = {"allow_http": True}
-        self._store = _s3().S3Store.from_url(url, **options)
+        from obstore.store import S3Store
+
+        self._store = S3Store.from_url(url, **options)
 
     def put(self, name: str, data: bytes) -> None:
         """Read back: what cannot be read is not kept."""
@@ -64,12 +66,6 @@ class BlobObjectStore:
     def _unreachable(self, doing: str, error: Exception) -> ResourceUnreachable:
         said = str(error).strip().partition("\n")[0][:200]
         return ResourceUnreachable(f"{self._url} cannot be {doing}: {said}", hint=_HINT)
-
-
-def _s3() -> Any:
-    from obstore import store
-
-    return store
 
 
 def _library() -> Any:

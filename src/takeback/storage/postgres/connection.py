@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import (
     Corrupt,
-    KeyReused,
     Misuse,
     RecordInvalid,
     Refused,
     ResourceUnreachable,
     ServerUnreachable,
-    StoreBusy,
     TakebackError,
 )
 from takeback.model.database import refuse_unclear, without_password
 from takeback.model.effect import State
-from takeback.model.lifecycle import in_the_way, overtaken, superseded, taken_over
+from takeback.model.lifecycle import in_the_way, key_reused, overtaken, superseded, taken_over
 from takeback.model.words import install_hint
 from takeback.storage import tables
 
@@ -34,11 +32,7 @@ if TYPE_CHECKING:
 
 SILENCE = 60.0  # seconds without a word; it is longer than any wait of the server for its own locks
 _READ, _WRITE = 1, 2  # as the driver has them
-_EVENTS = {
-    _READ: select.POLLIN,
-    _WRITE: select.POLLOUT,
-    _READ | _WRITE: select.POLLIN | select.POLLOUT,
-}
+_EVENTS = {_READ: select.POLLIN, _WRITE: select.POLLOUT, _READ | _WRITE: select.POLLIN | select.POLLOUT}
 
 
 @cache
@@ -121,7 +115,6 @@ def _silent() -> Exception:
 SCHEMA = "takeback_store"
 OLDEST = 140000
 LOCK_SECONDS = 10  # for the turn to append; as long as one waits for a store on disk
-_PREFIXES = ("postgresql://", "postgres://")
 # No plan depends on what was counted when the tables were small. Read committed: after the wait for the turn, what the
 # one before has committed must be seen. The server ends a transaction that its client does not go on with, because
 # everybody else waits for it; and it looks whether the client is still there. Commits are on the disk when they are
@@ -157,10 +150,6 @@ class Address(NamedTuple):
         return f"{plain}{'&' if '?' in plain else '?'}schema={self.schema}"
 
 
-def is_address(path: str) -> bool:
-    return path.startswith(_PREFIXES)
-
-
 def address_of(path: str) -> Address:
     """`?schema=` names another schema than the usual one; all other options are the driver's."""
     refuse_unclear(path)
@@ -190,8 +179,7 @@ def driver() -> Any:
         import psycopg
     except ImportError:
         raise Misuse(
-            "A store in PostgreSQL needs takeback[postgres].",
-            hint=install_hint("postgres"),
+            "A store in PostgreSQL needs takeback[postgres].", hint=install_hint("postgres")
         ) from None
     return psycopg
 
@@ -199,7 +187,7 @@ def driver() -> Any:
 def connect(address: Address) -> "Connection[Any]":
     """Each statement is its own transaction unless one is begun by name."""
     driver()  # or the hint how to install it
-    said = _options_of(address.url)
+    said = {pair.partition("=")[0] for pair in address.url.partition("?")[2].split("&")}
     usual = {name: value for name, value in _ALIVE.items() if name not in said}
     try:
         connection = connections().connect(
@@ -223,10 +211,6 @@ def connect(address: Address) -> "Connection[Any]":
             hint="postgresql://user@host/name; % is written as %25 in a password.",
         ) from None
     return connection
-
-
-def _options_of(url: str) -> set[str]:
-    return {pair.partition("=")[0] for pair in url.partition("?")[2].split("&")}
 
 
 def _greet(connection: "Connection[Any]", address: Address) -> None:
@@ -262,11 +246,6 @@ def is_lost(error: Any) -> bool:
     )
 
 
-def is_of_token(error: Any) -> bool:
-    """The same append was taken before."""
-    return error.sqlstate == "23505" and error.diag.constraint_name == "one_append_per_token"
-
-
 def translated(error: Any, run: str = "") -> TakebackError:
     state: str = error.sqlstate or ""
     said = first_line(error)
@@ -280,15 +259,9 @@ def translated(error: Any, run: str = "") -> TakebackError:
             hint="Trying again is safe once the server answers.",
         )
     if state in ("55P03", "40P01", "40001", "57014"):
-        return StoreBusy(
-            "Another process has been writing to the store for too long.",
-            hint="Try again; `takeback doctor` shows who is at work.",
-        )
+        return tables.busy()
     if state in _DAMAGED:
-        return RecordInvalid(
-            f"The journal is damaged: {said}",
-            hint="Run `takeback verify`: it shows how far the damage reaches.",
-        )
+        return tables.damaged(said)
     if state == "25006":
         return ResourceUnreachable(
             f"The store takes no changes: {said}",
@@ -304,7 +277,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
         return Corrupt(f"The store has lost a table: {said}", hint="Restore it from a backup.")
     if not state or state in ("22021", "22P05"):
         return Misuse(f"The store does not take this: {said}", hint="Text in it holds no NUL characters.")
-    return RecordInvalid(f"The journal refused: {said}", hint="Run `takeback verify`.")
+    return tables.refused_record(said)
 
 
 def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackError:
@@ -331,10 +304,4 @@ def _not_unique(error: Any, said: str) -> TakebackError:
     detail: str = error.diag.message_detail or ""
     key = detail.partition("=(")[2].rpartition(")")[0]
     of = {"one_effect_per_key": "effect", "one_run_per_key": "run"}.get(error.diag.constraint_name or "")
-    if of:
-        every = "change" if of == "effect" else "run"
-        return KeyReused(
-            f"The key {key!r} already belongs to another {of}.",
-            hint=f"Give every {every} its own key, or none.",
-        )
-    return RecordInvalid(f"The journal refused: {said}", hint="Run `takeback verify`.")
+    return key_reused(key, of) if of else tables.refused_record(said)

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import InDoubt, Misuse, ServerUnreachable
+from takeback.errors import InDoubt, ServerUnreachable
+from takeback.storage import tables
 from takeback.storage.postgres.connection import Address, connect, driver, is_lost, translated
 
 if TYPE_CHECKING:
@@ -40,11 +41,8 @@ class StoreSession:
 
     @property
     def in_transaction(self) -> bool:
-        return self.connection.info.transaction_status in (
-            1,
-            2,
-            3,
-        )  # active, in a transaction, in a failed one
+        # Active, in a transaction, in a failed one.
+        return self.connection.info.transaction_status in (1, 2, 3)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
         known = in_their_marks(sql)
@@ -238,9 +236,8 @@ class PostgresDatabase:
         """Whether the transaction with this append was committed. It has certainly ended then: it had the turn."""
         try:
             session = self._begun()
-            found = session.execute(
-                "SELECT 1 FROM records WHERE seq = ? AND hash = ?", (seq, hash)
-            ).fetchone()
+            sql = "SELECT 1 FROM records WHERE seq = ? AND hash = ?"
+            found = session.execute(sql, (seq, hash)).fetchone()
             session.connection.execute(b"rollback")
         except (ServerUnreachable, driver().Error) as error:
             raise in_doubt() from error
@@ -294,12 +291,9 @@ class PostgresDatabase:
 
     def _refuse_misuse(self) -> None:
         if os.getpid() != self._process:
-            raise Misuse(
-                "This store was opened before a fork and is used in the child.",
-                hint="Call takeback.open() again in the child process.",
-            )
+            raise tables.forked()
         if self._closed:
-            raise Misuse("The store was closed.", hint="Open it again with takeback.open().")
+            raise tables.closed()
 
     @contextmanager
     def understood(self, run: str = "") -> Generator[None, None, None]:

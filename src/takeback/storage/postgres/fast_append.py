@@ -56,13 +56,13 @@ class Statement:
 
     def ask(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> list[list[Any]]:
         """The rows, each column as the server sends it. `known`: what this connection has prepared."""
-        result = self._answer(connection.pgconn, known, values, _TUPLES_OK)
+        result = self._answer(connection.pgconn, known, values)
         columns = range(result.nfields)
         return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
     def do(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> int:
         """How many rows it has written, of which each is a row of its answer."""
-        return self._answer(connection.pgconn, known, values, _TUPLES_OK).ntuples
+        return self._answer(connection.pgconn, known, values).ntuples
 
     def send(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> None:
         """Without waiting for what comes of it."""
@@ -83,10 +83,10 @@ class Statement:
             result = speaker.get_result()
         return carried_out
 
-    def _answer(self, speaker: Any, known: set[bytes], values: Sequence[bytes | None], expected: int) -> Any:
+    def _answer(self, speaker: Any, known: set[bytes], values: Sequence[bytes | None]) -> Any:
         self._prepare(speaker, known)
         result = exec_prepared(speaker, self._name, values, [1] * len(values))
-        if result.status != expected:
+        if result.status != _TUPLES_OK:
             raise _problem(speaker, result)
         return result
 
@@ -159,10 +159,8 @@ MANY = 128  # records that wait to be listed, so that it is asked for
 MOST = 1024  # so many that it is waited for; a reader that finds that many waits for some 20 ms
 _HELD = 32  # resources; whoever finds more of them in the hands of others asks the tables
 _ROWS = 3  # records of one append
-_INTENT, _DONE = (
-    Kind.INTENT,
-    Kind.DONE,
-)  # looked up in the class they cost more than all that is done with them
+# Looked up in the class they cost more than all that is done with them.
+_INTENT, _DONE = Kind.INTENT, Kind.DONE
 _NOTES = (Kind.CHECKPOINT, Kind.REMEMBER)
 _SHYEST = 6  # while others append as well: up to 2 ** 6 appends go the whole way before it is tried again
 _EPOCH = 946_684_800_000_000  # the server counts from the year 2000

@@ -18,7 +18,7 @@ from takeback.model.record import Draft, Flaw, Kind, Record, canonical
 from takeback.model.resource import Project, ancestors, made_markers, touched_projects, without_fragment
 from takeback.model.run import Lease, Owner, RunState
 from takeback.storage.bodies import deflated
-from takeback.storage.leases import Alive, held, refuse_unheld
+from takeback.storage.leases import Alive, held, may_take, refuse_unheld
 from takeback.storage.postgres.connection import driver
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
 from takeback.storage.postgres.fast_append import Plain, Statement, bytes_of, flag, jsonb, number, texts
@@ -35,9 +35,8 @@ def facts_of(draft: Draft) -> dict[str, Any]:
         return facts
     if draft.kind is Kind.CLOSE:
         note = draft.body.get("error", "") if draft.body.get("outcome") != RunState.SUSPENDED else ""
-        return _named(draft.body, "outcome", "due", "awaits", "read") | {
-            "note": note or draft.body.get("why", "")
-        }
+        facts = _named(draft.body, "outcome", "due", "awaits", "read")
+        return facts | {"note": note or draft.body.get("why", "")}
     if draft.kind is Kind.SIGNAL:
         return {"name": draft.body["name"]}
     return {}
@@ -56,10 +55,8 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
     for one in grounds:
         around.update(dict.fromkeys(ancestors(one)))
     args: dict[str, Any] = body.get("args", {})
-    facts: dict[str, Any] = {
-        "around": list(around),
-        "inside": [one if one.endswith("/") else f"{one}/" for one in grounds],
-    }
+    inside = [one if one.endswith("/") else f"{one}/" for one in grounds]
+    facts: dict[str, Any] = {"around": list(around), "inside": inside}
     if resources != (body["resource"],):
         facts["touched"] = resources
     if grounds != [body["resource"]]:
@@ -79,7 +76,7 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
 
 def _of_projects(projects: tuple[Project, ...]) -> dict[str, Any]:
     told = [
-        {"root": one.root} | {k: int(v) for k, v in one._asdict().items() if k != "root"} for one in projects
+        {"root": one.root, **dict(zip(one._fields[1:], map(int, one[1:]), strict=True))} for one in projects
     ]
     return {"projects": told} if told else {}
 
@@ -256,15 +253,9 @@ class PostgresLeases:
             if taken:
                 return lease
             # Whether a process lives only its own machine can tell.
-            if generation == free or not self._may_take(lease, is_over):
+            if generation == free or not may_take(lease, is_over, self._alive):
                 raise held(lease)
             free = generation
-
-    def _may_take(self, lease: Lease, is_over: bool) -> bool:
-        if lease.owner.pid == 0:
-            return True
-        living = self._alive(lease.owner)
-        return is_over if living is None else not living
 
     def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
         if not workflows:
@@ -314,7 +305,7 @@ class PostgresLeases:
 
     def free(self, run: str, now: int) -> bool:
         found = self._look(run)
-        return found is None or self._may_take(*found)
+        return found is None or may_take(*found, self._alive)
 
     def elsewhere(self, run: str) -> bool:
         """Whether it was held last on another machine."""

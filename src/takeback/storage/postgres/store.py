@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 # that append are made anew after the last of them.
 
 
+_HERE = os.path.dirname(__file__)
 _STEPS = "schema"
 _PROJECTS = 7  # the step since which effects belong to projects
 
 
 @cache
 def steps() -> tuple[str, ...]:
-    directory = os.path.join(os.path.dirname(__file__), _STEPS)
-    found: list[str] = []
-    for name in sorted(os.listdir(directory)):
-        with open(os.path.join(directory, name), encoding="utf-8") as file:
-            found.append(file.read())
-    return tuple(found)
+    return tuple(_sql(_STEPS, name) for name in sorted(os.listdir(os.path.join(_HERE, _STEPS))))
 
 
 @cache
 def appending() -> str:
-    with open(os.path.join(os.path.dirname(__file__), "append.sql"), encoding="utf-8") as file:
+    return _sql("append.sql")
+
+
+def _sql(*path: str) -> str:
+    with open(os.path.join(_HERE, *path), encoding="utf-8") as file:
         return file.read()
 
 
@@ -121,13 +121,9 @@ class PostgresStore(Store):
 
     def _make_blobs(self) -> "StoredBlobs":
         from takeback.storage.blobs.stored import StoredBlobs
-        from takeback.storage.postgres.blobs import PostgresShelf
+        from takeback.storage.postgres.blobs import BlobObjectStore, PostgresShelf
 
-        objects = None
-        if self.objects:
-            from takeback.storage.postgres.blobs import BlobObjectStore
-
-            objects = BlobObjectStore(self.objects)
+        objects = BlobObjectStore(self.objects) if self.objects else None
         return StoredBlobs(self.server, "", shelf=PostgresShelf(self.server, objects))
 
     @property
@@ -138,7 +134,6 @@ class PostgresStore(Store):
         return self._at_home.elsewhere(run)
 
     def wait_for_work(self, seconds: float) -> None:
-
         with self.server.lock:
             self._waking = self._waking or Waking(self.server)
         self._waking.wait(seconds)

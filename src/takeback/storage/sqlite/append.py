@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from takeback.errors import KeyReused, RecordInvalid
+from takeback.errors import RecordInvalid
 from takeback.model.effect import OPEN_STATES, State
 from takeback.model.lifecycle import (
     BIRTHS,
@@ -14,6 +14,7 @@ from takeback.model.lifecycle import (
     Life,
     consequences,
     in_the_way,
+    key_reused,
     outlives_its_run,
     refuse_unfit_run,
     stands_aside,
@@ -107,12 +108,7 @@ def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) 
     if not born:
         return stand
     state, number, effects, others = row[13:]
-    return stand._replace(
-        run=RunState(state) if state else None,
-        run_number=number,
-        effects_of_run=effects or 0,
-        others_in_flight=others,
-    )
+    return Stand(*stand[:4], RunState(state) if state else None, number, effects or 0, others)
 
 
 def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease: Lease | None) -> None:
@@ -167,16 +163,11 @@ INSERT_EFFECT = (
 
 def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: Stand) -> None:
     key: str = record.body["key"]
+    row = (*changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1)
     try:
-        connection.execute(
-            INSERT_EFFECT,
-            (*changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
-        )
+        connection.execute(INSERT_EFFECT, row)
     except sqlite3.IntegrityError as error:
-        raise KeyReused(
-            f"The key {key!r} already belongs to another effect.",
-            hint="Give every change its own key, or none.",
-        ) from error
+        raise key_reused(key) from error
 
 
 def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
@@ -306,13 +297,7 @@ def _insert_run(connection: sqlite3.Connection, info: RunInfo) -> None:
             (info.id, info.name, info.agent, *values),
         )
     except sqlite3.IntegrityError as error:
-        raise run_key_reused(info.key) from error
-
-
-def run_key_reused(key: str) -> KeyReused:
-    return KeyReused(
-        f"The key {key!r} already belongs to another run.", hint="Give every run its own key, or none."
-    )
+        raise key_reused(info.key, of="run") from error
 
 
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
@@ -330,19 +315,8 @@ def changing(life: Life) -> Row:
 
 def to_life(row: Row) -> Life:
     id, run, state, seq, told_at, ended, undoes, partial, undone_by, accepted_by, *flags = row
-    return Life(
-        id,
-        run,
-        _word(State, state, f"Effect {id}"),
-        seq,
-        told_at,
-        ended,
-        undoes,
-        bool(partial),
-        undone_by,
-        accepted_by,
-        *map(bool, flags),
-    )
+    told = _word(State, state, f"Effect {id}"), seq, told_at, ended, undoes, bool(partial)
+    return Life(id, run, *told, undone_by, accepted_by, *map(bool, flags))
 
 
 def to_run(row: Row) -> RunInfo:

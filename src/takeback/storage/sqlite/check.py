@@ -170,13 +170,9 @@ def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]
         life = lives.get(id)
         if life is None:
             yield Flaw(f"Effect {id} is listed but has no record.", effect=id)
-        elif (life.state, life.accepted_by, life.forgotten, life.pinned, life.undone_by) != (
-            state,
-            accepted_by,
-            bool(forgotten),
-            bool(pinned),
-            undone_by,
-        ):
+            continue
+        told = life.state, life.accepted_by, life.forgotten, life.pinned, life.undone_by
+        if told != (state, accepted_by, bool(forgotten), bool(pinned), undone_by):
             text = f"Effect {id} is listed as {state}, but its records say {life.state.value}."
             yield Flaw(text, effect=id, run=life.run)
     for missing in lives.keys() - seen:
@@ -202,6 +198,12 @@ def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[Flaw]
             yield Flaw(f"Run {id} is listed with another {', '.join(names)} than its records say.", run=id)
 
 
+def _lists_others(what: str, effect: int, lives: dict[int, Life]) -> Flaw:
+    life = lives.get(effect)
+    text = f"The index of {life.id if life else f'record {effect}'} lists other {what} than its records say."
+    return Flaw(text, effect=life.id if life else "", run=life.run if life else "")
+
+
 class _Index:
     """The paths and needs of each effect in the tables, compared with its records. One number for each effect, so that
     a million of them can be compared."""
@@ -219,9 +221,8 @@ class _Index:
         if record.kind is Kind.PROPOSE or before:  # what was dropped may be intended more than once
             self._proposed[effect] = after
         if record.kind is Kind.INTENT and record.body["resource"] not in resources:
-            after.discard(
-                record.body["resource"]
-            )  # the proposal knew no paths yet, and named what is around them
+            # The proposal knew no paths yet, and named what is around them.
+            after.discard(record.body["resource"])
         self._sum(effect, before ^ after)
 
     def _sum(self, effect: int, words: Iterable[str]) -> None:
@@ -235,10 +236,7 @@ class _Index:
         for needed, effect in database.read("SELECT needed, effect FROM needs"):
             self._sum(effect, [f"needs {needed}"])
         for effect in sorted(seq for seq, rest in self._sums.items() if rest):
-            life = lives.get(effect)
-            name = life.id if life else f"record {effect}"
-            text = f"The index of {name} lists other paths or needs than its records say."
-            yield Flaw(text, effect=life.id if life else "", run=life.run if life else "")
+            yield _lists_others("paths or needs", effect, lives)
 
 
 class _Belonging:
@@ -279,14 +277,9 @@ class _Belonging:
             listed.setdefault(effect, set()).add(root)
         for effect in sorted(listed.keys() | self._of.keys()):
             if effect not in derived and listed.get(effect, set()) != self._of.get(effect, set()):
-                life = lives.get(effect)
-                name = life.id if life else f"record {effect}"
-                text = f"The index of {name} lists other projects than its records say."
-                yield Flaw(text, effect=life.id if life else "", run=life.run if life else "")
+                yield _lists_others("projects", effect, lives)
         rows = database.read("SELECT root, marked, began, made FROM projects")
-        there = {
-            root: Project(root, bool(marked), bool(began), bool(made)) for root, marked, began, made in rows
-        }
+        there = {root: Project(root, *map(bool, flags)) for root, *flags in rows}
         for root in sorted(there.keys() | self._projects.keys()):
             if not self._is_so(there.get(root), self._projects.get(root), bool(derived)):
                 yield Flaw(f"The project {display(root)} is not listed as the records say.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
+from takeback.errors import ResourceUnreachable, StoreBusy, TakebackError
 from takeback.storage import disk, tables
 from takeback.storage.owners import lock_holders
 from takeback.storage.sqlite.format_1 import FormatOne, is_old
@@ -95,7 +95,7 @@ class SqliteDatabase:
     def enter(self, durable: bool, alone: bool) -> tuple[sqlite3.Connection, bool]:
         """Also whether a transaction was begun, which has to be left."""
         if os.getpid() != self._process:
-            self._refuse_after_fork()
+            raise tables.forked()
         if self._depth:
             return self._connection, False
         if self._failed:
@@ -104,9 +104,8 @@ class SqliteDatabase:
                 hint="Check the disk, then run `takeback verify --read-data`.",
             )
         if durable and self.read_only:
-            raise self._unwritable(
-                "it is open for reading only"
-            )  # a copy in memory would take it, and lose it
+            # A copy in memory would take it, and lose it.
+            raise self._unwritable("it is open for reading only")
         if durable:
             self._leave_copy()
         if self._older and not self._file:
@@ -159,20 +158,17 @@ class SqliteDatabase:
             self._connection.execute("PRAGMA synchronous=FULL")
 
     def told(self, error: sqlite3.Error) -> TakebackError:
-        self._fold_in_if_full(error)
-        return self._in_our_words(error)
-
-    def _fold_in_if_full(self, error: sqlite3.Error) -> None:
         """The write-ahead file has room for what comes next when all that is in it has gone where it belongs: so a
         small record may fit after all when it is tried again."""
         if not self._depth and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return self._in_our_words(error)
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
         with self.lock:
             if os.getpid() != self._process:
-                self._refuse_after_fork()
+                raise tables.forked()
             try:
                 if self._file and self._file.execute("PRAGMA data_version").fetchone()[0] != self._seen:
                     self._leave_copy()
@@ -277,13 +273,6 @@ class SqliteDatabase:
                 self._leave_copy()
                 self._connection.close()
 
-    def _refuse_after_fork(self) -> None:
-        if os.getpid() != self._process:
-            raise Misuse(
-                "This store was opened before a fork and is used in the child.",
-                hint="Call takeback.open() again in the child process.",
-            )
-
     @contextmanager
     def _translated(self) -> Generator[None, None, None]:
         try:
@@ -293,17 +282,14 @@ class SqliteDatabase:
 
     def _in_our_words(self, error: sqlite3.Error) -> TakebackError:
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-            return Misuse("The store was closed.", hint="Open it again with takeback.open().")
+            return tables.closed()
         if str(error) == tables.SAID:
             return tables.refused()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return _busy(self.path)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return RecordInvalid(
-                f"The journal is damaged: {error}.",
-                hint="Run `takeback verify`: it shows how far the damage reaches.",
-            )
+            return tables.damaged(f"{error}.")
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
             # A full disk stays sound; one that fails may have lost what it said it had written.
             if code == sqlite3.SQLITE_FULL or (_of_index(error) and disk.is_full(os.path.dirname(self.path))):
@@ -318,7 +304,7 @@ class SqliteDatabase:
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return self._unwritable(str(error))
-        return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+        return tables.refused_record(f"{error}.")
 
     def _unwritable(self, why: str) -> ResourceUnreachable:
         place = os.path.dirname(self.path)
@@ -330,21 +316,13 @@ class SqliteDatabase:
         )
 
 
-def locking(path: str) -> tuple[str, ...]:
-    """Other processes that keep everyone else from the database at that path; in words."""
-    return lock_holders((path, f"{path}-shm"))
-
-
 def _busy(path: str) -> StoreBusy:
-    by = locking(path)
+    by = lock_holders((path, f"{path}-shm"))
     if not by:
-        return StoreBusy(
-            "Another process has been writing to the store for too long.",
-            hint="Try again; `takeback doctor` shows who is at work.",
-        )
-    told = f"The store has been locked for {BUSY_SECONDS} seconds by {by[0]}."
+        return tables.busy()
     return StoreBusy(
-        told, hint="Try again when it is done. A stopped process continues after `kill -CONT PID`."
+        f"The store has been locked for {BUSY_SECONDS} seconds by {by[0]}.",
+        hint="Try again when it is done. A stopped process continues after `kill -CONT PID`.",
     )
 
 
@@ -355,11 +333,7 @@ def schema(name: str) -> str:
 
 def _of_index(error: sqlite3.Error) -> bool:
     """Of the index of the write-ahead file, which is never more than a copy; this error has no code for "full"."""
-    codes = (
-        sqlite3.SQLITE_IOERR_SHMOPEN,
-        sqlite3.SQLITE_IOERR_SHMSIZE,
-        sqlite3.SQLITE_IOERR_SHMMAP,
-    )
+    codes = sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP
     return error.sqlite_errorcode in codes
 
 

@@ -41,15 +41,10 @@ LEFT JOIN records q ON q.seq = e.ended - 1
 IN_FLIGHT_EFFECTS = "(e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck')"
 
 # Stands in listings for an effect whose record cannot be trusted; asking for it by id raises.
-DAMAGED = Effect(
-    id="",
-    run="",
-    agent="",
-    seq=0,
-    state=State.STUCK,
-    change=Change("", "damaged", "", "(its journal record is damaged)"),
-    note="The journal record is damaged.",
-)
+_DAMAGED_CHANGE = Change("", "damaged", "", "(its journal record is damaged)")
+DAMAGED = Effect("", "", "", 0, State.STUCK, _DAMAGED_CHANGE, note="The journal record is damaged.")
+# What is still known of it.
+_LISTED = ("id", "run", "seq", "state", "undoes", "undone_by", "accepted_by", "forgotten", "pinned")
 
 
 def select_effects(
@@ -80,6 +75,7 @@ def _where(conditions: list[str]) -> str:
 def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
+    told_after = 0 if query.scope else query.told_after
     if query.ids:
         where.append(f"e.id IN ({_marks(query.ids)})")
         values += query.ids
@@ -95,10 +91,7 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
         ("e.seq > ?", query.after),
         ("e.seq < ?", query.before),
         # By the records since, which are few: `told` has no index, and nearly all effects are older.
-        (
-            "e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?",
-            0 if query.scope else query.told_after,
-        ),
+        ("e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?", told_after),
     ):
         if value:
             where.append(sql)
@@ -138,9 +131,8 @@ def _belonging(scope: Scope, query: Query) -> tuple[str, list[Any]]:
 
 def _in_states(states: tuple[State, ...], in_flight: str) -> str:
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
-    if states == (
-        State.DROPPED,
-    ):  # few: found by their records, of which there is an index without the plain ones
+    if states == (State.DROPPED,):
+        # Few: found by their records, of which there is an index without the plain ones.
         rare = "effect <> '' AND kind NOT IN ('intent', 'done') AND kind = 'drop'"
         return f"{sql} AND e.id IN (SELECT effect FROM records WHERE {rare})"
     return f"{sql} AND {in_flight}" if set(states).issubset(OPEN_STATES) else sql
@@ -154,14 +146,12 @@ def _overlapping(resource: str) -> tuple[str, list[str]]:
     # '/' is followed by '0' and '#' by '$': everything inside sorts between them.
     for first, last in (inside, ("#", "$")):
         sql.append("SELECT effect FROM targets WHERE resource >= ? AND resource < ?")
-        values += [
-            resource + first,
-            (resource.rstrip("/") if inside[0] == "" and last == "0" else resource) + last,
-        ]
+        ends_before = resource.rstrip("/") if inside[0] == "" and last == "0" else resource
+        values += [resource + first, ends_before + last]
     return " UNION ".join(sql), values
 
 
-def _marks(values: tuple[str, ...]) -> str:
+def _marks(values: Sequence[str]) -> str:
     return ",".join("?" * len(values))
 
 
@@ -223,29 +213,23 @@ class SqlJournal:
         if query.key and not self._knows_key(query.key):
             return
         self._list()
-        sql, values = select_effects(
-            query if query.limit or query.ids else query._replace(limit=_PAGE), in_flight=self._IN_FLIGHT
-        )
+        whole = bool(query.limit or query.ids)
+        page, last = query if whole else query._replace(limit=_PAGE), 0
         while True:
-            rows = self._tables.read(sql, values)
+            rows = self._tables.read(*select_effects(page, last, self._IN_FLIGHT))
             for row in rows:
                 yield _to_effect(row, strict=bool(query.ids) and not query.damaged_too)
-            if query.limit or query.ids or len(rows) < _PAGE:
+            if whole or len(rows) < _PAGE:
                 return
             last = rows[-1][3]
-            sql, values = select_effects(query._replace(limit=_PAGE), last, self._IN_FLIGHT)
 
     def runs(
-        self,
-        ids: tuple[str, ...] = (),
-        unfinished: bool = False,
-        key: str = "",
-        scope: Scope | None = None,
+        self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "", scope: Scope | None = None
     ) -> Iterator[RunInfo]:
         where: list[str] = []
         within: list[Any] = []
         if ids:
-            where.append(f"id IN ({','.join('?' * len(ids))})")
+            where.append(f"id IN ({_marks(ids)})")
         if unfinished:
             where.append("state IN ('open', 'suspended')")
         if key:
@@ -254,17 +238,12 @@ class SqlJournal:
             sql, within = runs_of(scope)
             where.append(sql)
         self._list()
-        narrowed = f"WHERE {' AND '.join(where)}" if where else ""
-        for row in self._tables.read(
-            f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {narrowed} ORDER BY opened_at, number",
-            (*ids, *([key] if key else []), *within),
-        ):
-            yield to_run(row)
+        sql = f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {_where(where)} ORDER BY opened_at, number"
+        yield from map(to_run, self._tables.read(sql, (*ids, *([key] if key else []), *within)))
 
     def projects(self, roots: Sequence[str]) -> Iterator[Project]:
         self._list()
-        marks = ",".join("?" * len(roots))
-        sql = f"SELECT root, marked, began, made FROM projects WHERE root IN ({marks})"
+        sql = f"SELECT root, marked, began, made FROM projects WHERE root IN ({_marks(roots)})"
         for root, *flags in self._tables.read(sql, tuple(roots)) if roots else ():
             yield Project(root, *(bool(flag) for flag in flags))
 
@@ -367,18 +346,7 @@ def _to_effect(row: Row, strict: bool) -> Effect:
                 hint="`takeback verify` shows the extent; other effects can still be undone.",
                 effect=life.id,
             ) from error
-        return DAMAGED._replace(
-            id=life.id,
-            run=life.run,
-            agent=agent,
-            seq=life.seq,
-            state=life.state,
-            undoes=life.undoes,
-            undone_by=life.undone_by,
-            accepted_by=life.accepted_by,
-            forgotten=life.forgotten,
-            pinned=life.pinned,
-        )
+        return DAMAGED._replace(agent=agent, **{name: getattr(life, name) for name in _LISTED})
 
 
 def _vouch(row: Row, previous: bytes | None) -> None:

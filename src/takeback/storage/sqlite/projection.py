@@ -213,10 +213,8 @@ class Unlisted:
 
     def _list_entries(self, connection: sqlite3.Connection) -> None:
         new = [entry for entry in self._entries.values() if entry.is_new]
-        connection.executemany(
-            INSERT_EFFECT,
-            [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new],
-        )
+        rows = [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new]
+        connection.executemany(INSERT_EFFECT, rows)
         connection.executemany(
             "INSERT OR IGNORE INTO targets VALUES (?, ?)", [(r, e.life.seq) for e in new for r in e.resources]
         )

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, TakebackError
+from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import COVER, SANDBOX_NOTE, SANDBOX_TRIAL
 from takeback.model.resource import home
 from takeback.model.settings import Settings, settings_from
@@ -19,7 +20,7 @@ from takeback.storage.owners import alive_beside
 from takeback.storage.sqlite.database import SCHEMAS, SqliteDatabase, schema
 from takeback.storage.sqlite.format_1 import VERSION, FormatOne
 from takeback.storage.sqlite.journal import SqliteJournal
-from takeback.storage.store import Store, unfinished
+from takeback.storage.store import SUSPECT, Store, unfinished
 
 if TYPE_CHECKING:
     from takeback.storage.blobs.stored import StoredBlobs
@@ -325,8 +326,10 @@ def _create(path: str) -> None:
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
         )
     disk.check_private(path)
-    lock = _open_lock(path)
-    try:
+    with disk.reachable(path, "locked"):
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(os.path.join(path, "lock"), flags, disk.FILE_MODE)
+    with Descriptor(handle) as lock:
         disk.lock(lock)
         if exists(path) and not _half_made(path):
             return
@@ -336,19 +339,10 @@ def _create(path: str) -> None:
         _write_format(path)
         witness(path).made()  # before it is there: one that nobody vouches for was made elsewhere
         disk.rename(_staged(path), os.path.join(path, "journal.db"))
-    finally:
-        os.close(lock)
 
 
 def _write_format(path: str) -> None:
     disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
-
-
-def _open_lock(path: str) -> int:
-    with disk.reachable(path, "locked"):
-        return os.open(
-            os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
-        )
 
 
 def _create_database(path: str) -> None:
@@ -441,19 +435,9 @@ def _settings(path: str) -> Settings:
         os.close(handle)
 
 
-def _suspect(path: str) -> str:
-    return os.path.join(path, "SUSPECT")
-
-
 def _mark_suspect(path: str) -> None:
     # On a disk that fails this may fail too; the error that brought us here is raised all the same.
-    try:
-        handle = os.open(
-            _suspect(path), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
-        )
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError:
-        return
+    name = os.path.join(path, SUSPECT)
+    flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError), Descriptor(os.open(name, flags, disk.FILE_MODE)) as handle:
+        os.fsync(handle)

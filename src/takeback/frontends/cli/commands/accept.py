@@ -137,12 +137,10 @@ def _told_if_interrupted(tb: "Takeback", wanted: tuple[str, ...], now: bool) -> 
         yield
     except (KeyboardInterrupt, SystemExit) as signal:
         states = [tb.effect(id).state for id in wanted]
-        signal.add_note(_became(states[0]) if len(states) == 1 else _counts(states, now))
+        became = {State.ABORTED: "it was erased", State.DROPPED: "it was dropped"}
+        one = became.get(states[0], "nothing was dropped")
+        signal.add_note(one if len(states) == 1 else _counts(states, now))
         raise
-
-
-def _became(state: State) -> str:
-    return {State.ABORTED: "it was erased", State.DROPPED: "it was dropped"}.get(state, "nothing was dropped")
 
 
 def _counts(states: Sequence[State], now: bool) -> str:

@@ -20,9 +20,8 @@ def _checkpoints(asked: Asked) -> int:
             screen.say("No checkpoints yet in this project." if scope else "No checkpoints yet.")
         today = now()
         for point in points:
-            marks = [
-                mark for mark, holds in (("automatic", point.automatic), ("with state", point.state)) if holds
-            ]
+            marks = ["automatic"] if point.automatic else []
+            marks += ["with state"] if point.state else []
             told = screen.paint(f"  ({', '.join(marks)})", "dim") if marks else ""
             screen.say(
                 f"{screen.paint(short(point.id), 'cyan')}  {ago(point.at, today):<12}  run {short(point.run)}  "

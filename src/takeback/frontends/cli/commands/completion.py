@@ -95,8 +95,8 @@ def _complete(asked: Asked) -> int:
 
 
 def _candidates(before: list[str], current: str) -> Iterator[tuple[str, str]]:
-    store = _value_of("--store", before) or default_path()
-    name = next((word for place, word in enumerate(before) if _is_command(before, place, word)), "")
+    store = next((word for last, word in pairwise(before) if last == "--store"), "") or default_path()
+    name = next((word for last, word in pairwise(["", *before]) if word in ALL and last != "--store"), "")
     last = before[-1] if before else ""
     if "--" in before and name in _COMMANDS_OF_OTHERS:
         return  # the shell knows that command, we do not
@@ -133,17 +133,9 @@ def _parser(name: str, before: list[str]) -> ArgumentParser:
     return parser_of(f"{name} {part}".strip(), command)
 
 
-def _is_command(before: list[str], place: int, word: str) -> bool:
-    return word in ALL and (place == 0 or before[place - 1] != "--store")
-
-
 def _positions(before: list[str], name: str) -> int:
     after = before[before.index(name) + 1 :]
     return sum(1 for word in after if not word.startswith("-"))
-
-
-def _value_of(option: str, words: list[str]) -> str:
-    return next((after for word, after in pairwise(words) if word == option), "")
 
 
 def _options(name: str, before: list[str]) -> Iterator[tuple[str, str]]:

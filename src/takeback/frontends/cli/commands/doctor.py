@@ -10,8 +10,8 @@ from typing import NamedTuple
 import takeback.api
 from takeback.errors import Failed, TakebackError
 from takeback.frontends.cli.command import Asked, Command, Does
-from takeback.frontends.cli.output.errors import as_field, here, told_trouble
-from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.output.screen import clean, counted, here
 from takeback.frontends.cli.session.store import nothing_yet, store_path
 from takeback.model.ids import short
 from takeback.model.words import install_hint
@@ -40,7 +40,7 @@ def examine(path: str, here: str) -> Iterator[Finding]:
     from takeback.sandbox.ability import nearest
 
     whole = os.path.abspath(local_path(path))
-    yield _remote(path) if is_remote(path) else _store(whole)
+    yield _store(path, whole)
     yield from _filesystem("store", nearest(whole))
     if here:
         yield from _filesystem("here", here)
@@ -75,11 +75,8 @@ def _openat2() -> Finding:
     try:
         os.close(libc().openat2(-100, b"/", os.O_PATH | os.O_DIRECTORY, RESOLVE_NO_SYMLINKS))
     except OSError as error:
-        return Finding(
-            "openat2",
-            WEAK,
-            f"{os.strerror(error.errno or 0)}: paths are walked one by one, as safe and slower",
-        )
+        slower = f"{os.strerror(error.errno or 0)}: paths are walked one by one, as safe and slower"
+        return Finding("openat2", WEAK, slower)
     return Finding("openat2", GOOD, "paths are opened without following links, in one step")
 
 
@@ -95,16 +92,19 @@ def _sqlite() -> Finding:
     return Finding("sqlite", GOOD, version)
 
 
-def _zstd() -> Finding:
+def _installed(module: str) -> bool:
     from importlib.util import find_spec
 
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _zstd() -> Finding:
     if sys.version_info >= (3, 14):
         return Finding("zstd", GOOD, "in the standard library")
-    try:
-        found = find_spec("backports.zstd") is not None
-    except ModuleNotFoundError:
-        found = False
-    if not found:
+    if not _installed("backports.zstd"):
         return Finding(
             "zstd", BAD, "backports.zstd is not installed", "Install takeback with its dependencies."
         )
@@ -123,30 +123,28 @@ def _git() -> Finding:
 
 
 def _configuration_formats() -> Iterator[Finding]:
-    from importlib.util import find_spec
-
     for name, module in (("yaml", "ruamel.yaml"), ("toml", "tomlkit")):
-        try:
-            found = find_spec(module) is not None
-        except ModuleNotFoundError:
-            found = False
-        if found:
+        if _installed(module):
             yield Finding(name, GOOD, f"{module}: keys can be edited")
         else:
-            yield Finding(
-                name,
-                WEAK,
-                f"{module} is not installed: no `edit` of {name.upper()}",
-                install_hint("config"),
-            )
+            lacks = f"{module} is not installed: no `edit` of {name.upper()}"
+            yield Finding(name, WEAK, lacks, install_hint("config"))
 
 
-def _store(path: str) -> Finding:
+def _store(address: str, path: str) -> Finding:
+    """Of a remote one whether it answers; what only this machine has of it is looked at like a store on disk."""
+    from takeback.model.database import without_password
+
+    shown = without_password(address) if is_remote(address) else path
     try:
-        if not exists(path):
-            return Finding("store", GOOD, f"{path}: not there yet, made with the first change")
+        if not exists(address):
+            return Finding("store", GOOD, f"{shown}: not there yet, made with the first change")
     except TakebackError as error:
         return Finding("store", BAD, str(error), error.hint)
+    return Finding("store", GOOD, shown) if is_remote(address) else _directory(path)
+
+
+def _directory(path: str) -> Finding:
     try:
         status = os.lstat(path)
     except OSError as error:
@@ -167,18 +165,6 @@ def _store(path: str) -> Finding:
             "store", WEAK, f"{path} is read-only: looking works, changes are refused", "Make it writable."
         )
     return Finding("store", GOOD, f"{path}, mode {mode:04o}, yours alone")
-
-
-def _remote(address: str) -> Finding:
-    """Whether it answers; what only this machine has of it is looked at like a store on disk."""
-    from takeback.model.database import without_password
-
-    shown = without_password(address)
-    try:
-        there = exists(address)
-    except TakebackError as error:
-        return Finding("store", BAD, str(error), error.hint)
-    return Finding("store", GOOD, shown if there else f"{shown}: not there yet, made with the first change")
 
 
 def _filesystem(name: str, directory: str) -> Iterator[Finding]:
@@ -205,20 +191,16 @@ def _nameless_files(name: str, directory: str) -> Iterator[Finding]:
     try:
         fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        yield Finding(
-            f"{name}: O_TMPFILE", WEAK, f"{why}: new content is staged under a scratch name instead"
-        )
+        instead = f"{os.strerror(error.errno or 0)}: new content is staged under a scratch name instead"
+        yield Finding(f"{name}: O_TMPFILE", WEAK, instead)
         return
     try:
         yield Finding(f"{name}: O_TMPFILE", GOOD, "yes: a killed write leaves nothing behind")
         try:
             os.setxattr(fd, "user.takeback", b"1")
         except OSError as error:
-            why = os.strerror(error.errno or 0)
-            yield Finding(
-                f"{name}: attributes", WEAK, f"{why}: there are no user attributes to bring back here"
-            )
+            lacks = f"{os.strerror(error.errno or 0)}: there are no user attributes to bring back here"
+            yield Finding(f"{name}: attributes", WEAK, lacks)
         else:
             yield Finding(f"{name}: attributes", GOOD, "user attributes are brought back")
     finally:
@@ -285,20 +267,12 @@ def _sandbox(place: str) -> Iterator[Finding]:
 
 
 def _protection() -> Finding:
+    told = "same user: an agent that runs as you can delete the store; other users cannot read it"
+    hint = "Run agents as another user, or keep a copy of the store elsewhere."
     if os.geteuid() == 0:
-        return Finding(
-            "protection", WEAK, "you are root: whatever runs as you can change or delete the store",
-            "Run agents as a user of their own.",
-        )  # fmt: skip
-    return Finding(
-        "protection", WEAK, "same user: an agent that runs as you can delete the store; other users cannot read it",
-        "Run agents as another user, or keep a copy of the store elsewhere.",
-    )  # fmt: skip
-
-
-def trouble(error: TakebackError) -> Finding:
-    """A store that does not open is a finding, not the end of the examination."""
-    return Finding("store opens", BAD, str(error), error.hint)
+        told = "you are root: whatever runs as you can change or delete the store"
+        hint = "Run agents as a user of their own."
+    return Finding("protection", WEAK, told, hint)
 
 
 _STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
@@ -306,9 +280,13 @@ _STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
 
 def _doctor(asked: Asked) -> int:
     screen = asked.screen
-    findings = [*examine(store_path(asked), here()), *_inside(asked)]
+    findings = [*examine(store_path(asked), here().directory), *_inside(asked)]
     bad = [one for one in findings if one.level == BAD]
-    errors = [_unable(bad)] if bad else []
+    errors: list[TakebackError] = []
+    if bad:
+        hint = bad[0].hint or "`takeback doctor` shows what was found."
+        fix = f"{counted(len(bad), 'thing')} must be fixed: {bad[0].name}: {bad[0].detail.rstrip('.')}."
+        errors.append(Failed(fix, hint=hint))
     answer = {"able": not bad, "findings": [one._asdict() for one in findings]}
     screen.give(answer | as_field(screen, errors))
     width = max(len(one.name) for one in findings)
@@ -324,13 +302,6 @@ def _doctor(asked: Asked) -> int:
     return told_trouble(screen, errors)
 
 
-def _unable(bad: list[Finding]) -> TakebackError:
-    return Failed(
-        f"{counted(len(bad), 'thing')} must be fixed: {bad[0].name}: {bad[0].detail.rstrip('.')}.",
-        hint=bad[0].hint or "`takeback doctor` shows what was found.",
-    )
-
-
 def _inside(asked: Asked) -> list[Finding]:
     """What only the opened store can tell; nothing is recovered or made here."""
     try:
@@ -338,8 +309,8 @@ def _inside(asked: Asked) -> list[Finding]:
             return []
         with takeback.api.open(store_path(asked), recover=False) as tb:
             return list(at_work(tb.store))
-    except TakebackError as error:
-        return [trouble(error)]
+    except TakebackError as error:  # that it does not open is a finding, not the end of the examination
+        return [Finding("store opens", BAD, str(error), error.hint)]
 
 
 COMMAND = Command(_doctor, does=Does.LOOKS)

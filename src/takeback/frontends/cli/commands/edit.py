@@ -6,12 +6,7 @@ from typing import Any
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
-from takeback.frontends.cli.session.change import (
-    CHANGING,
-    checks_of,
-    one_change,
-    refuse_open_files,
-)
+from takeback.frontends.cli.session.change import CHANGING, checks_of, one_change, refuse_open_files
 
 _ARGUMENTS = (
     positional("path", "FILE", "a file in one of these formats"),
@@ -30,10 +25,7 @@ def _edit(asked: Asked) -> int:
     checks = checks_of(asked)
     from takeback.adapters.config.adapter import edit_change
 
-    edit_change(
-        options.path, sets, options.delete, options.format
-    )  # refuses odd keys before anything is settled
-
+    edit_change(options.path, sets, options.delete, options.format)  # refuses odd keys before all else
     return one_change(
         asked,
         lambda tb: edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs),

@@ -49,15 +49,12 @@ def _forget(asked: Asked) -> int:
             id = screen.paint(short(one.effect.id), "cyan")
             screen.say(f"{id}  {clean(one.effect.change.summary)}: {clean(one.why)}")
         verb = "Would forget" if options.dry_run else "Forgot"
-        rest = "" if options.ids else f"; {_staying(len(decisions) - len(going))}"
+        stay = len(decisions) - len(going)
+        rest = "" if options.ids else f"; {counted(stay, 'effect')} {'stays' if stay == 1 else 'stay'}"
         screen.say(f"{verb} {counted(len(going), 'effect')}{rest}.")
         if going and not options.dry_run:
             screen.hint("`takeback sweep` deletes the bytes that nothing needs any more.")
     return 0
-
-
-def _staying(count: int) -> str:
-    return f"{counted(count, 'effect')} {'stays' if count == 1 else 'stay'}"
 
 
 COMMAND = Command(_forget, _ARGUMENTS)

@@ -97,7 +97,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
     effects = effects[: options.number] if more else effects
     if not effects:
         place = "" if _everywhere(asked) else " in this project"
-        said = f"No effects match{place}." if _narrowed(asked) else f"No effects yet{place}."
+        narrowed = _filtered(asked) or options.since
+        said = f"No effects match{place}." if narrowed else f"No effects yet{place}."
         (warn if options.format else screen.say)(said)  # a script would take it for a line of that form
         _hint_elsewhere(asked, tb)
         return
@@ -133,10 +134,6 @@ def _hint_elsewhere(asked: Asked, tb: Takeback) -> None:
 def _everywhere(asked: Asked) -> bool:
     options = asked.options
     return bool(options.run or options.path or options.path_only or options.all)
-
-
-def _narrowed(asked: Asked) -> bool:
-    return _filtered(asked) or bool(asked.options.since)
 
 
 def _filtered(asked: Asked) -> bool:

@@ -86,8 +86,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
 def _still_stuck(tb: takeback.api.Takeback, stuck: Sequence[Effect]) -> TakebackError:
     from takeback.frontends.cli.output.undo_hints import out_of_stuck
 
-    hint = out_of_stuck(tb, stuck[0])
-    return Stuck(f"{_count(stuck)} stuck: {_names(stuck)}.", hint=hint, effect=stuck[0].id)
+    return Stuck(_these_are("stuck", stuck), hint=out_of_stuck(tb, stuck[0]), effect=stuck[0].id)
 
 
 def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
@@ -97,23 +96,17 @@ def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
         from takeback.engine.settle import way_out
 
         hint = way_out(first)
-    return InDoubt(f"{_count(in_doubt)} in doubt: {_names(in_doubt)}.", hint=hint, effect=first.id)
+    return InDoubt(_these_are("in doubt", in_doubt), hint=hint, effect=first.id)
 
 
 def _still_open(proposed: Sequence[Effect]) -> TakebackError:
-    return Unavailable(
-        f"{_count(proposed)} not recorded yet: {_names(proposed)}.",
-        hint="The line above says why. Fix it, then run `takeback recover` again.",
-        effect=proposed[0].id,
-    )
+    hint = "The line above says why. Fix it, then run `takeback recover` again."
+    return Unavailable(_these_are("not recorded yet", proposed), hint=hint, effect=proposed[0].id)
 
 
-def _count(effects: Sequence[Effect]) -> str:
-    return f"{counted(len(effects), 'effect')} {'is' if len(effects) == 1 else 'are'}"
-
-
-def _names(effects: Sequence[Effect]) -> str:
-    return listed([short(one.id) for one in effects])
+def _these_are(how: str, effects: Sequence[Effect]) -> str:
+    names = listed([short(one.id) for one in effects])
+    return f"{counted(len(effects), 'effect')} {'is' if len(effects) == 1 else 'are'} {how}: {names}."
 
 
 def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:

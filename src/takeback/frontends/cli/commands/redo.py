@@ -12,15 +12,9 @@ from takeback.frontends.cli.commands.undo import (
     taken_back,
     tell_finished,
 )
-from takeback.frontends.cli.output.undo_hints import (
-    WantedUndo,
-    typed,
-)
+from takeback.frontends.cli.output.undo_hints import WantedUndo, typed
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
-from takeback.frontends.cli.session.project import (
-    elsewhere,
-    refuse_other_projects,
-)
+from takeback.frontends.cli.session.project import elsewhere, refuse_other_projects
 from takeback.frontends.cli.session.store import (
     agent_of,
     existing,
@@ -59,13 +53,13 @@ def _redo(asked: Asked) -> int:
         wanted = WantedUndo("redo", words, partial(tb.redo, options.id))
         try:
             if not options.id or options.id.startswith("@"):
-                _refuse_redo_elsewhere(asked, tb)
+                _refuse_elsewhere(asked, tb)
             return tell_result(asked, tb, wanted, *taken_back(asked, tb, wanted, wishes))
         except (InDoubt, Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
 
 
-def _refuse_redo_elsewhere(asked: Asked, tb: "Takeback") -> None:
+def _refuse_elsewhere(asked: Asked, tb: "Takeback") -> None:
     try:
         undos = tb.to_redo(asked.options.id)
     except Refused as error:

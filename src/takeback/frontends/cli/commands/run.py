@@ -3,10 +3,10 @@
 import errno
 import os
 import re
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from takeback.audit.diff import difference
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import (
@@ -26,6 +26,7 @@ from takeback.frontends.cli.output.differences import (
     outcome_json,
     say_changes,
     say_made,
+    say_parts,
     seconds,
     until,
 )
@@ -39,6 +40,7 @@ from takeback.frontends.cli.output.screen import (
 )
 from takeback.frontends.cli.output.screen import shown as shown_path
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command, taken_back, unanswered
+from takeback.frontends.cli.session.project import refuse_unaskable
 from takeback.frontends.cli.session.store import agent_of, opened, own_directory, rehearsal
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
@@ -124,11 +126,7 @@ def _run(asked: Asked) -> int:
     refuse_stray_root(options)
     if options.sql:
         return _with_databases(asked, argv, limit)
-    if options.ask and not (sys.stdin and sys.stdin.isatty()):
-        raise Misuse(
-            "--ask needs a terminal to ask at.",
-            hint="Use --hold, then `takeback apply` or `takeback discard`.",
-        )
+    refuse_unaskable(options)
     if options.in_place:
         return _in_place(asked, argv)
     request = CommandRequest(
@@ -142,7 +140,8 @@ def _run(asked: Asked) -> int:
         able = ability(tb.path)
         if not able.engine:
             warn(
-                f"takeback: no sandbox here ({clean(able.why)}); running in place instead, watching {_here()} only."
+                f"takeback: no sandbox here ({clean(able.why)}); running in place instead, watching "
+                f"{clean(here().directory) or 'nothing'} only."
             )
             tb.close()
             return _in_place(asked, argv)
@@ -151,16 +150,10 @@ def _run(asked: Asked) -> int:
 
 
 def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
-    from takeback.frontends.cli.programs.databases import (
-        carried_out,
-        refuse_unfit,
-        refuse_unknown,
-        say_effects,
-    )
+    from takeback.frontends.cli.programs.databases import carried_out, refuse_unfit, say_effects
 
     options = asked.options
     refuse_unfit(asked)
-    refuse_unknown(options.sql)
     with opened(asked) as tb:
         with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
             ended = carried_out(asked, tb, run, argv, limit)
@@ -170,13 +163,6 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
         if asked.screen.speaks:
             say_effects(tb, ended)
         return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
-
-
-def _here() -> str:
-    try:
-        return clean(os.getcwd())
-    except FileNotFoundError:
-        return "nothing"
 
 
 def _in_place(asked: Asked, argv: list[str]) -> int:
@@ -233,9 +219,7 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
             return outcome._replace(effect=None, dropped=tb.effect(name))
         if not answer:
             return outcome
-        from takeback.frontends.cli.output.differences import say_difference
-
-        say_difference(asked.screen, tb, tb.effect(name))
+        say_parts(asked.screen, difference(tb.store.blobs, tb.effect(name)))
 
 
 def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> int:

@@ -1,18 +1,12 @@
 """`runs`: list runs, newest first."""
 
-from typing import TYPE_CHECKING
-
 from takeback.api import now
 from takeback.frontends.cli.command import ALL_PROJECTS, NUMBER, Asked, Command, Does
 from takeback.frontends.cli.commands.log import tell_dead
 from takeback.frontends.cli.output.log_table import done_in, state_shown
 from takeback.frontends.cli.output.screen import ago, clean
-from takeback.frontends.cli.session.project import runs_listed
 from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
 from takeback.model.ids import short
-
-if TYPE_CHECKING:
-    from takeback.audit.runs import RunNow
 
 
 def _runs(asked: Asked) -> int:
@@ -22,7 +16,7 @@ def _runs(asked: Asked) -> int:
     with opened(asked) as tb:
         from takeback.audit.runs import as_they_stand
 
-        infos = runs_listed(asked, tb)
+        infos = tuple(reversed(tb.runs(scope=tb.here())))[: asked.options.number or None]
         runs = as_they_stand(tb.store, infos)
         if screen.json:
             from takeback.audit.views import run_json
@@ -35,17 +29,14 @@ def _runs(asked: Asked) -> int:
         agent_width = max((len(clean(info.agent)) for info in infos), default=0)
         for run in runs:
             info = run.info
+            failed = screen.paint(f"  ({clean(run.failed)})", "red") if run.failed else ""
             screen.say(
                 f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
                 f"{screen.state(state_shown(run), 13)}  {clean(info.agent):<{agent_width}}  "
-                f"{done_in(run):>11}  {clean(info.name)}{screen.paint(_how_it_failed(run), 'red')}"
+                f"{done_in(run):>11}  {clean(info.name)}{failed}"
             )
         tell_dead(screen, tb)
     return 0
-
-
-def _how_it_failed(run: "RunNow") -> str:
-    return f"  ({clean(run.failed)})" if run.failed else ""
 
 
 COMMAND = Command(_runs, (NUMBER, ALL_PROJECTS), does=Does.LOOKS, long=True)

@@ -1,5 +1,6 @@
 """`settle`: a person says what became of a call that is in doubt."""
 
+import json
 from typing import Any
 
 from takeback.audit.views import effect_json
@@ -21,7 +22,7 @@ _ARGUMENTS = (
 
 
 def _settle(asked: Asked) -> int:
-    from takeback.engine.approval import receipt_from, refuse_unsettleable
+    from takeback.engine.approval import refuse_unsettleable
 
     options, screen = asked.options, asked.screen
     if options.happened == options.did_not_happen:
@@ -30,7 +31,11 @@ def _settle(asked: Asked) -> int:
     if options.receipt is not None:
         if options.did_not_happen:
             raise Misuse("What did not happen has no receipt.", hint="Leave --receipt away.")
-        receipt = receipt_from(options.receipt)
+        try:
+            receipt = json.loads(options.receipt)
+        except ValueError as error:
+            said = f"The receipt is not JSON: {error}."
+            raise Misuse(said, hint="""For example --receipt '{"id": 7}'.""") from None
     with existing(asked, lambda tb: tb.effect(options.id)) as tb:
         effect = tb.effect(options.id)
         if options.dry_run:

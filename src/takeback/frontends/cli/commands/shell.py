@@ -4,21 +4,21 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.command import AGENT, NO_NETWORK, OURS, Asked, Command, flag, option
-from takeback.frontends.cli.output.differences import seconds
+from takeback.frontends.cli.output.differences import command_json, seconds
 from takeback.frontends.cli.output.screen import clean, complain, counted, local_time, printing, put, warn
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
 from takeback.frontends.cli.programs.shell_lines import commands, from_list, from_script, from_terminal
 from takeback.frontends.cli.session.store import agent_of, existing, nothing_yet, opened
 from takeback.model.ids import short
-from takeback.runs.commands.outcome import Changed, in_numbers, why_final
+from takeback.runs.commands.outcome import in_numbers, why_final
+from takeback.runs.lease import shared
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -127,13 +127,12 @@ class ShellSession:
     def _carry_out(self, line: str) -> None:
         words = line.split()
         try:
-            with _interruptible(self._terminal):
-                if words[0] == "exit":
-                    self._leave(words[1:])
-                elif line.startswith(":") and words[0] != ":":
-                    self._word(line)
-                else:
-                    self._run(line)
+            if words[0] == "exit":
+                self._leave(words[1:])
+            elif line.startswith(":") and words[0] != ":":
+                self._word(line)
+            else:
+                self._run(line)
         except KeyboardInterrupt:
             if not self._terminal:
                 raise
@@ -143,6 +142,9 @@ class ShellSession:
             if not self._terminal:
                 raise
             complain(error, False)
+        finally:
+            if self._terminal:
+                shared().arrived = 0  # ^C ends the command, not the session
 
     def _leave(self, words: list[str]) -> None:
         if words and not _is_number(words[0]):
@@ -165,7 +167,10 @@ class ShellSession:
             self._asked.made.append(outcome.effect.id)
             self._undone.clear()
         if capture:
-            self._told.append(outcome_json(self._tb, line, outcome))
+            dropped = outcome.drop if not outcome.held else None
+            effect = outcome.drop if outcome.held else outcome.effect
+            told = {"command": line, **command_json(self._tb, outcome, dropped, effect)}
+            self._told.append(told)
         elif not self._asked.screen.quiet:
             _say(outcome)
 
@@ -207,7 +212,9 @@ class ShellSession:
 
     def _word_changes(self, words: list[str]) -> None:
         changes = self._box.changes()
-        _list_changes(changes)
+        signs = {"added": "+", "modified": "~", "deleted": "-"}
+        for one in changes:
+            put(f"{signs[one.kind]} {clean(one.path)}")
         self._say(in_numbers(changes) or "No changes.")
 
     def _word_branch(self, words: list[str]) -> None:
@@ -252,7 +259,10 @@ class ShellSession:
             told = {"box": box.id, "commands": self._told, "committed": self._committed}
             self._asked.screen.give(told)
             return
-        steps = _uncommitted(box)
+        steps = 0  # that are not merged yet
+        for step in box.history():
+            if step.state == "done":
+                steps = 0 if step.kind in ("commit", "discard") else steps + 1
         if steps:
             name = short(box.id)
             self._say(
@@ -268,26 +278,6 @@ def _is_number(word: str) -> bool:
 def _steps(undone: "Sequence[Effect]") -> int:
     """Of a commit what was merged is not counted beside it."""
     return sum(1 for effect in undone if traits_of(effect.change).boxes)
-
-
-def _uncommitted(box: "Box") -> int:
-    count = 0
-    for step in box.history():
-        if step.state == "done":
-            count = 0 if step.kind in ("commit", "discard") else count + 1
-    return count
-
-
-@contextmanager
-def _interruptible(terminal: bool) -> Iterator[None]:
-    """On a terminal ^C ends the command, not the session."""
-    from takeback.runs.lease import shared
-
-    try:
-        yield
-    finally:
-        if terminal:
-            shared().arrived = 0
 
 
 def _say(outcome: "BoxOutcome") -> None:
@@ -318,53 +308,18 @@ def _say(outcome: "BoxOutcome") -> None:
         warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.{way}{final}")
 
 
-def _list_changes(changes: tuple[Changed, ...]) -> None:
-    signs = {"added": "+", "modified": "~", "deleted": "-"}
-    for one in changes:
-        put(f"{signs[one.kind]} {clean(one.path)}")
-
-
-def outcome_json(tb: "Takeback", line: str, outcome: "BoxOutcome") -> dict[str, Any]:
-    effect = outcome.drop if outcome.held else outcome.effect
-    return {
-        "command": line,
-        "exit_code": outcome.exit_code,
-        "stopped": outcome.stopped,
-        "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
-        "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
-        "dropped": effect_json(tb.effect(outcome.drop.id)) if outcome.drop and not outcome.held else None,
-        "held": outcome.held,
-        "final": outcome.final.value if outcome.final else None,
-        "effect": effect_json(tb.effect(effect.id)) if effect else None,
-        "changes": [
-            {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
-        ],
-        "text": outcome.text,
-    }
-
-
 def _only_lists(options: Namespace) -> bool:
     return options.list
 
 
 def _list(asked: Asked) -> int:
-    if nothing_yet(asked):
-        asked.screen.give([])
-        asked.screen.say("There are no boxes.")
-        return 0
-    with existing(asked) as tb:
-        layers = tb.store.layers()
-        told: list[dict[str, Any]] = []
-        for box in layers.boxes():
-            head = layers.head(box)
-            told.append(
-                {
-                    "box": box,
-                    "base": layers.about(box)["base"],
-                    "cwd": head.cwd,
-                    "layers": layers.depth(head.layer),
-                }
-            )
+    told: list[dict[str, Any]] = []
+    if not nothing_yet(asked):
+        with existing(asked) as tb:
+            layers = tb.store.layers()
+            for box in layers.boxes():
+                base, head = layers.about(box)["base"], layers.head(box)
+                told.append({"box": box, "base": base, "cwd": head.cwd, "layers": layers.depth(head.layer)})
     asked.screen.give(told)
     for one in told:
         asked.screen.say(

@@ -1,6 +1,5 @@
 """`sql`: protect a database, see what is covered, run one statement as an effect."""
 
-import sys
 from argparse import Namespace
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from takeback.frontends.cli.command import (
 )
 from takeback.frontends.cli.output.differences import say_parts, say_rows
 from takeback.frontends.cli.output.screen import clean, counted, listed, say_first, warn
-from takeback.frontends.cli.session.project import at_terminal, confirmed
+from takeback.frontends.cli.session.project import at_terminal, confirmed, refuse_unaskable
 from takeback.frontends.cli.session.store import give, opened, rehearsal, session
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -241,11 +240,7 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
             hint='For example `takeback sql exec env:APP_DB "DELETE FROM t WHERE id = 1"`.',
         )
     options = asked.options
-    if options.ask and not (sys.stdin and sys.stdin.isatty()):
-        raise Misuse(
-            "--ask needs a terminal to ask at.",
-            hint="Use --hold, then `takeback apply` or `takeback discard`.",
-        )
+    refuse_unaskable(options)
     most = _most(options.max_rows)
     if options.dry_run:
         return _tell_tried(asked, tb, most)
@@ -371,12 +366,9 @@ def _changes(tb: "Takeback", effect: Effect) -> list[dict[str, object]]:
 def _say_answer(asked: Asked, result: "SqlResult") -> None:
     if not result.columns:
         return
-    cells = [list(result.columns), *([_cell(value) for value in row] for row in result.rows)]
+    rows = (["NULL" if one is None else clean(str(one)) for one in row] for row in result.rows)
+    cells = [list(result.columns), *rows]
     widths = [max(len(row[place]) for row in cells) for place in range(len(result.columns))]
     for row in cells:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         asked.screen.say(line.rstrip())
-
-
-def _cell(value: object) -> str:
-    return "NULL" if value is None else clean(str(value))

@@ -1,5 +1,7 @@
 """`status`: how things stand."""
 
+from collections.abc import Sequence
+
 from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
@@ -70,14 +72,13 @@ def _tell(screen: Screen, status: Status) -> None:
         f"Store    {near(clean(status.path), here())}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
         f"{counted(status.records, 'record')}"
     )
+    partly = f" ({status.partly:,} partly undone)" if status.partly else ""
+    back = (
+        f" ({status.partly_back:,} partly undone: some of it was brought back)" if status.partly_back else ""
+    )
     counts = [
-        f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
-        f"{states[State.UNDONE]:,} undone"
-        + (
-            f" ({status.partly_back:,} partly undone: some of it was brought back)"
-            if status.partly_back
-            else ""
-        ),
+        f"{states[State.DONE]:,} done{partly}",
+        f"{states[State.UNDONE]:,} undone{back}",
         f"{states[State.ABORTED]:,} aborted",
     ]
     if status.open:
@@ -106,12 +107,14 @@ def _amount(effect: Effect) -> str:
     return rows or counted(len(effect.targets), "path")
 
 
+def _named(screen: Screen, effect: Effect) -> str:
+    name = screen.paint(short(effect.id), "cyan")
+    return f"{name} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}"
+
+
 def _tell_held(screen: Screen, status: Status) -> None:
-    for effect in status.held[-_MOST_RUNS:]:
-        name = screen.paint(short(effect.id), "cyan")
-        screen.say(f"Held     {name} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}")
-    if len(status.held) > _MOST_RUNS:
-        screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
+    held = [f"Held     {_named(screen, effect)}" for effect in status.held[-_MOST_RUNS:]]
+    _say_some(screen, held, len(status.held))
     if status.held:
         screen.hint(
             "`takeback diff ID` shows a held change, `takeback apply ID` makes it, `takeback discard ID` drops it."
@@ -120,17 +123,23 @@ def _tell_held(screen: Screen, status: Status) -> None:
 
 def _tell_drops(screen: Screen, status: Status) -> None:
     """What can still be applied; the newest is last."""
-    for effect in status.drops[-_MOST_RUNS:]:
-        if effect.dropped:
-            screen.say(
-                f"Dropped  {screen.paint(short(effect.id), 'cyan')} {near_text(clean(effect.change.summary), here())}: "
-                f"{_amount(effect)}, {bytes_in_words(effect.dropped.bytes)} ({effect.dropped.reason.value}), "
-                f"goes {ahead(effect.dropped.until, now())}"
-            )
-    if len(status.drops) > _MOST_RUNS:
-        screen.say(f"         and {len(status.drops) - _MOST_RUNS:,} more")
+    today = now()
+    dropped = [
+        f"Dropped  {_named(screen, effect)}, {bytes_in_words(drop.bytes)} ({drop.reason.value}), "
+        f"goes {ahead(drop.until, today)}"
+        for effect in status.drops[-_MOST_RUNS:]
+        if (drop := effect.dropped)
+    ]
+    _say_some(screen, dropped, len(status.drops))
     if status.drops:
         screen.hint("`takeback apply ID` makes what was dropped, `takeback discard ID --now` erases it.")
+
+
+def _say_some(screen: Screen, lines: Sequence[str], of: int) -> None:
+    for line in lines:
+        screen.say(line)
+    if of > _MOST_RUNS:
+        screen.say(f"         and {of - _MOST_RUNS:,} more")
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:
@@ -172,8 +181,7 @@ def _tell_dead(screen: Screen, status: Status) -> None:
             screen.say(f"         it was applying {screen.paint(short(effect.id), 'cyan')}")
         if one.command and one.ending is not Ending.DROPPED:
             screen.say(f"         its command was killed with it: {clean(one.command)}")
-    if len(status.dead) > _MOST_RUNS:
-        screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
+    _say_some(screen, (), len(status.dead))
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
@@ -197,9 +205,8 @@ def _tell_attention(screen: Screen, status: Status) -> None:
         screen.say(f"And {len(status.attention) - _MOST_RUNS:,} more runs need attention.")
     for name in sorted({clean(info.workflow) for info in status.unclaimed}):
         count = sum(clean(info.workflow) == name for info in status.unclaimed)
-        taken = (
-            "is due, and no worker has taken it" if count == 1 else "are due, and no worker has taken them"
-        )
+        are, them = ("is", "it") if count == 1 else ("are", "them")
+        taken = f"{are} due, and no worker has taken {them}"
         screen.say(screen.paint(f"{counted(count, 'run')} of {name} {taken}.", "yellow"))
         screen.hint(
             f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."

@@ -50,6 +50,11 @@ def _store(asked: Asked) -> int:
     return {"make": _make, "copy": _copy, "reopen": _reopen, "trust": _trust}[asked.options.action](asked)
 
 
+def _refuse_missing(place: str) -> None:
+    if not exists(place):
+        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+
+
 def _make(asked: Asked) -> int:
     path = store_path(asked)
     new = not exists(path)
@@ -64,8 +69,7 @@ def _make(asked: Asked) -> int:
 
 def _copy(asked: Asked) -> int:
     source, target = asked.options.source, asked.options.target
-    if not exists(source):
-        raise Misuse(f"There is no store at {clean(printable(source))}.", hint="Name one that is there.")
+    _refuse_missing(source)
     with takeback.api.open(source, recover=False) as tb:
         show_work(asked, tb)
         if asked.options.dry_run:
@@ -104,8 +108,7 @@ def _would_copy(asked: Asked, tb: Takeback) -> int:
 
 def _reopen(asked: Asked) -> int:
     place: str = asked.options.place
-    if not exists(place):
-        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    _refuse_missing(place)
     with takeback.api.open(place, recover=False) as tb:
         words = tb.store.retired
         if asked.options.dry_run:
@@ -123,15 +126,12 @@ def _reopen(asked: Asked) -> int:
 def _trust(asked: Asked) -> int:
     """The store is one's own, as it is: made on another machine, or restored from a backup."""
     place = asked.options.place or store_path(asked)
-    if not exists(place):
-        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    _refuse_missing(place)
     with takeback.api.open(place, recover=False) as tb:
         lost = tb.store.lost()
         if asked.options.dry_run:
             said = f"Would trust {clean(tb.store.name)}: modules that it names are imported for undo and recovery."
-            return asked.would(
-                {"store": tb.store.name, "lost": lost}, " ".join(filter(None, (said, clean(lost))))
-            )
+            return asked.would({"store": tb.store.name, "lost": lost}, f"{said} {clean(lost)}".rstrip())
         tb.store.trust()
         asked.screen.give({"store": tb.store.name, "lost": lost})
     asked.screen.say(

@@ -2,9 +2,7 @@
 
 import time
 
-from takeback.errors import (
-    Misuse,
-)
+from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, flag, option
 from takeback.frontends.cli.output.screen import seconds_in_words, took
 from takeback.frontends.cli.session.store import (

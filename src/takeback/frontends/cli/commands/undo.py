@@ -188,8 +188,7 @@ _ARGUMENTS = (
 
 def _undo(asked: Asked) -> int:
     options = asked.options
-    _refuse_several(options)
-    _refuse_unfit_paths(options)
+    _refuse_unfit(options)
     if nothing_yet(asked) and not (options.ids or options.run or options.to):
         raise Refused(nothing_recorded(asked), hint="There is nothing to undo.")
     wishes: dict[str, Any] = {
@@ -216,26 +215,23 @@ def _undo(asked: Asked) -> int:
             return tell_refused(asked, tb, error)
 
 
-def _refuse_several(options: Namespace) -> None:
+def _refuse_unfit(options: Namespace) -> None:
+    """Paths are of one effect. Other effects that cascade and needs would take back have other paths."""
     chosen = bool(options.ids) + bool(options.run and not (options.to or options.since))
     if chosen + bool(options.to) + bool(options.since) > 1:
         raise Misuse(
             "Only one of ID, --run, --to and --since can be given; --run narrows --to and --since.",
             hint="`takeback undo --help` shows an example.",
         )
-
-
-def _refuse_unfit_paths(options: Namespace) -> None:
-    """Paths are of one effect. Other effects that cascade and needs would take back have other paths."""
     if options.paths is None:
         return
     if not options.paths:
         raise Misuse("No path was given after --.", hint="Name the paths to take back, or leave -- away.")
-    chosen = (
+    unfit = (
         ("--run", options.run), ("--to", options.to), ("--since", options.since), ("--all", options.all),
         ("--cascade", options.cascade), ("--with-needs", options.with_needs),
     )  # fmt: skip
-    for name, given in chosen:
+    for name, given in unfit:
         if given:
             raise Misuse(
                 f"Paths cannot be combined with {name}.",
@@ -261,9 +257,8 @@ def _known(tb: "Takeback", options: Namespace) -> None:
             effects_with_paths(tb.parts, options.ids[0], options.paths, scope, more=False)
         except Misuse as error:
             if late := next((one for one in options.paths if one.startswith("-")), ""):
-                error.hint = (
-                    f"Nothing was changed. All after -- are paths: put an option such as {late} before it."
-                )
+                before = f"put an option such as {late} before it"
+                error.hint = f"Nothing was changed. All after -- are paths: {before}."
             raise
     if options.to:
         from takeback.runs.checkpoints import find
@@ -321,12 +316,8 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
     how = _how(options)
     if options.run:
         info = tb.find_run(options.run)
-        return WantedUndo(
-            "undo",
-            f"--run {typed(options.run, info.id)}{how}",
-            partial(tb.undo, info),
-            _unsettled(tb, info.id),
-        )
+        words = f"--run {typed(options.run, info.id)}{how}"
+        return WantedUndo("undo", words, partial(tb.undo, info), _unsettled(tb, info.id))
     named: list[Any] = [effect_or_run(tb, name) for name in options.ids]
     left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
     words = " ".join(
@@ -338,9 +329,9 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
     return WantedUndo("undo", f"{words}{how}", partial(tb.undo, named), left_out)
 
 
-def _unsettled(tb: "Takeback", run: str, after: int = 0) -> tuple[Effect, ...]:
+def _unsettled(tb: "Takeback", run: str) -> tuple[Effect, ...]:
     """What of a run cannot be taken back with the rest of it, because nobody knows how it stands."""
-    found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True))
+    found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, newest=True))
     return tuple(one for one in found if one.waits_for != PERSON)
 
 

@@ -109,9 +109,8 @@ def _verified_json(asked: Asked, found: Verified, hurt: "DamageReach | None") ->
 
 def _unsound(asked: Asked, error: TakebackError) -> int:
     """The store could not be looked into at all."""
-    if isinstance(
-        error, (RecordInvalid, BlobMissing, BlobDamaged)
-    ):  # their hint is to run what could not be done
+    if isinstance(error, (RecordInvalid, BlobMissing, BlobDamaged)):
+        # Their hint is to run what could not be done.
         error = type(error)(str(error), hint=_BACKUP.format(store=store_path(asked)))
     if not asked.screen.json:
         raise error

@@ -3,6 +3,7 @@
 import os
 import sys
 from argparse import ArgumentTypeError
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
@@ -46,14 +47,8 @@ def _worker(asked: Asked) -> int:
 
 def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> None:
     """Of runs whose function is no longer in these modules: they would wait in silence."""
-    gone: dict[str, int] = {}
-    for info in tb.store.journal.runs(unfinished=True):
-        if (
-            info.on_death is OnDeath.RESUME
-            and info.workflow.partition(":")[0] in modules
-            and info.workflow not in known
-        ):
-            gone[info.workflow] = gone.get(info.workflow, 0) + 1
+    left = [one.workflow for one in tb.store.journal.runs(unfinished=True) if one.on_death is OnDeath.RESUME]
+    gone = Counter(one for one in left if one.partition(":")[0] in modules and one not in known)
     for name, count in gone.items():
         warn(
             f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot continue, because "

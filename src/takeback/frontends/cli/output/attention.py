@@ -94,9 +94,8 @@ def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
     if effect.phase.gate:
         facts.append(("Plan", clean(effect.plan)))
     if effect.state in (State.STUCK, State.INTENDED):
-        facts.append(
-            ("To do", f"look for it under its key, then `takeback settle {short(effect.id)} --happened`")
-        )
+        say = f"`takeback settle {short(effect.id)} --happened`"
+        facts.append(("To do", f"look for it under its key, then {say}"))
         facts.append(("", "(with --receipt JSON, which its undo needs) or `--did-not-happen`"))
     return facts
 
@@ -133,6 +132,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
     }
     give(asked, tb, told)
     opened, closed = records[0].body, records[-1].body
+    ended = info.state not in (RunState.OPEN, RunState.SUSPENDED)
     facts = [
         ("Run", screen.paint(info.id, "cyan")),
         ("Name", clean(info.name) + (f", agent {clean(info.agent)}" if info.agent else "")),
@@ -143,10 +143,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
         ("Due", _due(info, today)),
         ("Result", clean(closed.get("result", ""))),
         ("Began", when(info.opened_at, today)),
-        (
-            "Ended",
-            when(info.closed_at, today) if info.state not in (RunState.OPEN, RunState.SUSPENDED) else "",
-        ),
+        ("Ended", when(info.closed_at, today) if ended else ""),
         ("Effects", done_in(stands)),
     ]
     for name, fact in facts:
@@ -203,11 +200,9 @@ def _step_json(tb: "Takeback", step: "WorkflowStep") -> dict[str, Any]:
 
 
 def _said(screen: Screen, step: "WorkflowStep") -> str:
-    told = (
-        clean(step.says)
-        if step.kind in ("change", "command", "statement")
-        else f"{step.kind} {clean(step.says)!r}"
-    )
+    told = clean(step.says)
+    if step.kind not in ("change", "command", "statement"):
+        told = f"{step.kind} {told!r}"
     if step.effect:
         told += f"  {screen.paint(short(step.effect.id), 'cyan')} {step.effect.state.value}"
     if "failed" in step.body:

@@ -35,7 +35,7 @@ from takeback.runs.commands.outcome import Changed, CommandOutcome, in_numbers
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
-    from takeback.model.effect import Effect
+    from takeback.runs.boxes.command import BoxOutcome
 
 
 _LISTED = 10
@@ -51,11 +51,8 @@ def hint_at_shell(argv: Sequence[str], exit_code: int) -> str:
     """For who wrote a line of shell as one word, or named a word that only a shell knows."""
     line = argv[0] if len(argv) == 1 else " ".join(map(quoted, argv))
     meant = (len(argv) == 1 and not _OF_A_SHELL.isdisjoint(line)) or argv[0] in _BUILT_IN
-    return (
-        f"To use the shell: `takeback run -- sh -c {quoted(line)}`."
-        if exit_code in (126, 127) and meant
-        else ""
-    )
+    hint = f"To use the shell: `takeback run -- sh -c {quoted(line)}`."
+    return hint if exit_code in (126, 127) and meant else ""
 
 
 def seconds(text: str | None) -> float:
@@ -71,25 +68,38 @@ def seconds(text: str | None) -> float:
 
 
 def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
+    conflicts = [{"resource": one.resource, "detail": one.detail} for one in outcome.conflicts]
+    return command_json(
+        tb, outcome, outcome.dropped, outcome.effect, conflicts=conflicts, coverage=outcome.coverage
+    )
+
+
+def command_json(
+    tb: "Takeback",
+    outcome: "CommandOutcome | BoxOutcome",
+    dropped: Effect | None,
+    effect: Effect | None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Of a command in a box too; `more` is told before the text."""
     return {
         "exit_code": outcome.exit_code,
         "stopped": outcome.stopped,
         "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
         "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
         "held": outcome.held,
-        "dropped": effect_json(tb.effect(outcome.dropped.id)) if outcome.dropped else None,
+        "dropped": effect_json(tb.effect(dropped.id)) if dropped else None,
         "final": outcome.final.value if outcome.final else None,
-        "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
+        "effect": effect_json(tb.effect(effect.id)) if effect else None,
         "changes": [
             {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
         ],
-        "conflicts": [{"resource": one.resource, "detail": one.detail} for one in outcome.conflicts],
-        "coverage": outcome.coverage,
+        **more,
         "text": outcome.text,
     }
 
 
-def until(dropped: "Effect") -> str:
+def until(dropped: Effect) -> str:
     return f", until {local_time(dropped.dropped.until, now())}" if dropped.dropped else ""
 
 
@@ -152,10 +162,6 @@ def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
         say_rows(screen, tb, effect)
     elif effect.targets:
         say_parts(screen, parts_of(tb, effect, ""))
-
-
-def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
-    say_parts(screen, difference(tb.store.blobs, effect))
 
 
 def say_parts(screen: Screen, parts: tuple[DiffPart, ...]) -> None:

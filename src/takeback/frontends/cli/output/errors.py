@@ -11,6 +11,7 @@ from takeback.frontends.cli.output.screen import (
     at_store,
     complain,
     error_json,
+    here,
     listed,
     warn,
 )
@@ -41,14 +42,9 @@ def exit_code(some_done: bool, errors: Sequence[TakebackError]) -> int:
 
 def in_doubt(error: InDoubt) -> str:
     """The last line of a command whose exit code cannot say it."""
-    known = (
-        f" {short(error.effect)}; `takeback show {short(error.effect)}` says what is known"
-        if error.effect
-        else ""
-    )
-    return (
-        f"in doubt:{known}. Look before you repeat it." if known else "in doubt. Look before you repeat it."
-    )
+    name = short(error.effect) if error.effect else ""
+    known = f": {name}; `takeback show {name}` says what is known" if name else ""
+    return f"in doubt{known}. Look before you repeat it."
 
 
 def as_field(screen: Screen, errors: Sequence[TakebackError]) -> dict[str, Any]:
@@ -79,20 +75,12 @@ def printable(store: str) -> str:
 
 
 def in_our_words(error: Exception) -> TakebackError:
-    if isinstance(error, FileNotFoundError) and not here():
+    if isinstance(error, FileNotFoundError) and not here().directory:
         return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
     return TakebackError(
         f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
         hint="Set TAKEBACK_DEBUG=1 for a traceback. `takeback status` shows the state of the store.",
     )
-
-
-def here() -> str:
-    """The current directory; "" when it was removed under our feet."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""
 
 
 def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfinished: bool = False) -> None:

@@ -51,9 +51,7 @@ class TableContext(NamedTuple):
     runs: "Mapping[str, RunInfo]"
     agent: str  # the reader's own
     numbered: bool  # whether the first one is @
-    parted: Mapping[
-        str, Sequence[str]
-    ] = {}  # by effect that is partly undone: the paths that were taken back
+    parted: Mapping[str, Sequence[str]] = {}  # by effect that is partly undone: what was taken back
 
 
 def is_folded(effect: Effect) -> bool:
@@ -141,12 +139,8 @@ def amount(effect: Effect) -> str:
         tables: dict[str, Any] = effect.receipt.get("tables", {})
         rows = sum(sum(counts.values()) for counts in tables.values())
         schema = len(effect.receipt.get("schema", ()))
-        return ", ".join(
-            filter(
-                None,
-                (counted(rows, "row") if rows else "", counted(schema, "schema change") if schema else ""),
-            )
-        )
+        told = [counted(rows, "row")] if rows else []
+        return ", ".join([*told, counted(schema, "schema change")] if schema else told)
     if "argv" not in effect.change.args and "roots" not in effect.change.args:
         return ""
     kinds = {"added": 0, "modified": 0, "deleted": 0}
@@ -169,21 +163,14 @@ def _beside(effect: Effect, told: TableContext) -> str:
     name = clean(run.name) if run else ""
     summary = clean(effect.change.summary)
     agent = clean(effect.agent) if effect.agent and effect.agent != told.agent else ""
-    own = (
-        name
-        and name not in summary
-        and not summary.startswith(name[:20])
-        and not name.startswith("command line")
-    )
-    marks = (
-        _where(effect, told),
-        f"{agent}: {name}" if agent and own else name if own else agent,
-        clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
-        f"until {local_time(effect.dropped.until, told.now)}"
-        if effect.dropped and effect.state is State.DROPPED
-        else "",
-    )
-    return ", ".join(mark for mark in marks if mark)
+    if name in summary or summary.startswith(name[:20]) or name.startswith("command line"):
+        name = ""
+    marks = [_where(effect, told), f"{agent}: {name}" if agent and name else name or agent]
+    if effect.state in (State.STUCK, State.ABORTED):
+        marks.append(clean(effect.note))
+    if effect.dropped and effect.state is State.DROPPED:
+        marks.append(f"until {local_time(effect.dropped.until, told.now)}")
+    return ", ".join(filter(None, marks))
 
 
 def stat_lines(effect: Effect, place: Here, undone: Sequence[str] = ()) -> list[str]:

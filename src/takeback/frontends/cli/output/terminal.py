@@ -21,19 +21,11 @@ _NONE = ("", "cat")
 _SHELL = frozenset("$`\"'\\~=(){}|&;<>")  # the shell makes another word of one with these
 
 
-def pager_wanted() -> str:
-    """The command line of the pager; "" for none."""
-    named = os.environ.get("TAKEBACK_PAGER", os.environ.get("PAGER", _USUAL))
-    if named.strip() in _NONE or os.environ.get("TERM", "") in ("", "dumb"):
-        return ""
-    return named
-
-
 @contextmanager
-def paged(wanted: bool) -> Iterator[None]:
-    """What is printed in here goes through a pager if it does not fit the screen."""
-    command = pager_wanted() if wanted and sys.stdout and sys.stdout.isatty() else ""
-    if not command:
+def paged() -> Iterator[None]:
+    """What is printed in here, to a terminal, goes through a pager if it does not fit the screen."""
+    command = os.environ.get("TAKEBACK_PAGER", os.environ.get("PAGER", _USUAL))
+    if command.strip() in _NONE or os.environ.get("TERM", "") in ("", "dumb"):
         yield
         return
     terminal = sys.stdout

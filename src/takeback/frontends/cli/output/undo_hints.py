@@ -38,20 +38,14 @@ class WantedUndo(NamedTuple):
     verb: str  # undo · redo
     words: str  # as it would be typed again
     carry_out: Callable[..., UndoResult]
-    left_out: tuple[
-        Effect, ...
-    ] = ()  # belongs to it, and cannot be taken back because it is stuck or in the making
+    left_out: tuple[Effect, ...] = ()  # belongs to it, and cannot be taken back: stuck, or in the making
     newest: Effect | None = None  # when nothing was named: what was chosen
     passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
     listed: bool = False  # its effects were shown already
     paths: str = ""  # if only these are to be taken back; as they would be typed
 
-    @property
-    def command(self) -> str:
-        return self.with_option("")
-
-    def with_option(self, option: str) -> str:
-        """The command, to be typed again with an option more."""
+    def command(self, option: str = "") -> str:
+        """To be typed again, perhaps with an option more."""
         words = ("takeback", self.verb, self.words, option, f"-- {self.paths}" if self.paths else "")
         return " ".join(filter(None, words))
 
@@ -86,12 +80,9 @@ def _with_those_after(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]
     """Where others changed the same after it, and were recorded before it."""
     if not effect or wanted.verb != "undo" or wishes.get("cascade") or not went_over(tb.effect(effect)):
         return ""
-    works = _works(tb, wanted.carry_out, {**wishes, "cascade": True})
-    return (
-        f"`{wanted.with_option('--cascade')}` takes back first what others changed there after it."
-        if works
-        else ""
-    )
+    if not _works(tb, wanted.carry_out, {**wishes, "cascade": True}):
+        return ""
+    return f"`{wanted.command('--cascade')}` takes back first what others changed there after it."
 
 
 def _with_later(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any], error: Conflict) -> str:
@@ -104,7 +95,7 @@ def _with_later(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any], erro
     if not later:
         return ""
     names = listed(later)
-    return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same rows or tables later."
+    return f"`{wanted.command('--cascade')}` first takes back {names}, which changed the same rows or tables later."
 
 
 def with_those_on_it(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
@@ -123,7 +114,7 @@ def with_those_on_it(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any])
     names = listed(later)
     if not _works(tb, wanted.carry_out, {**plain, "cascade": True}):
         return f"First undo {names}, which changed the same later."
-    return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same later."
+    return f"`{wanted.command('--cascade')}` first takes back {names}, which changed the same later."
 
 
 def ways_out(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
@@ -138,7 +129,7 @@ def ways_out(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
                 break
     if works.get("merge-or-skip") == works.get("skip"):
         works.pop("merge-or-skip", None)
-    offers = [f"`{wanted.with_option(option)}` {what}" for how, option, what in _OFFERS if how in works]
+    offers = [f"`{wanted.command(option)}` {what}" for how, option, what in _OFFERS if how in works]
     return f"{', '.join(offers)}." if offers else ""
 
 
@@ -212,7 +203,7 @@ def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
     wanted = WantedUndo("undo", name, partial(tb.undo, [effect.undoes or effect.id]))
     known = f"`takeback show {short(effect.id)}` shows what is known"
     if _works(tb, wanted.carry_out, {"on_conflict": "refuse"}):
-        return f"{known}; `{wanted.command}` takes it back."
+        return f"{known}; `{wanted.command()}` takes it back."
     if ways := ways_out(tb, wanted, {"on_conflict": "refuse"}):
         return f"{known}; {ways}"
     return f"{known}; fix it, then run `takeback recover`."

@@ -1,6 +1,6 @@
 """What an undo or redo did, and what it did not do, in files and in databases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,9 +74,8 @@ def detail_of(target: TargetOutcome, result: UndoResult) -> str:
     effect = made or next((one for one in result.effects if _of(one) == target.effect), None)
     if effect is None:
         return ""
-    told = [
-        f"{table}: {words}" for table, words in counts_of(effect, turned=made is None) if words != "nothing"
-    ]
+    counts = counts_of(effect, turned=made is None)
+    told = [f"{table}: {words}" for table, words in counts if words != "nothing"]
     schema: list[str] = receipt_of(effect).get("schema", [])
     return "; ".join((*told, *(schema if made else [f"takes back: {one}" for one in schema])))
 
@@ -269,7 +268,7 @@ def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[
         if wanted.paths:
             rest = _paths_left(tb, left[0], [one for one in bad if one.outcome is not Outcome.EXCLUDED])
         if result.postponed:
-            hints.append(f"Something could not be reached; `{rest.command}` tries again.")
+            hints.append(f"Something could not be reached; `{rest.command()}` tries again.")
         if Outcome.CONFLICT in found:
             known = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
             ways = ways_out(tb, rest, {"on_conflict": "skip"})
@@ -277,10 +276,12 @@ def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[
             hints.append(ways or with_those_on_it(tb, rest, {"on_conflict": "merge"}) or by_hand(wanted))
     failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
     hints.append(out_of_the_way(failed, f"{wanted.verb} again"))
-    if failed.keys() - _uncaptured(failed) and not result.postponed:
+    # What cannot be captured as it is now says nothing of the store.
+    uncaptured = (Obstacle.UNREADABLE, Obstacle.UNCAPTURED)
+    if any(why not in uncaptured for why in failed.values()) and not result.postponed:
         hints.append("`takeback verify --read-data` checks whether the store is sound.")
     if Outcome.EXCLUDED in found:
-        hints.append(_what_others_changed_too(result, bad) or _why_excluded(bad))
+        hints.append(_why_excluded(result, bad))
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
@@ -295,20 +296,15 @@ def _paths_left(tb: "Takeback", effect: str, bad: Sequence[TargetOutcome]) -> Wa
     )
 
 
-def _uncaptured(failed: Mapping[str, Obstacle]) -> set[str]:
-    """It cannot be captured as it is now, which says nothing of the store."""
-    return {one for one, why in failed.items() if why in (Obstacle.UNREADABLE, Obstacle.UNCAPTURED)}
-
-
-def _why_excluded(bad: list[TargetOutcome]) -> str:
+def _why_excluded(result: UndoResult, bad: list[TargetOutcome]) -> str:
+    # What others changed too has a way of its own.
+    left = {one.resource for one in bad if one.outcome is Outcome.EXCLUDED}
+    for effect in result.effects:
+        if way := way_to_both(effect, left):
+            return way
     if all(one.resource.startswith("call://") for one in bad):
         return "Effects that cannot be undone need a person."
     return "Content that was not captured cannot come back."
-
-
-def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> str:
-    left = {one.resource for one in bad if one.outcome is Outcome.EXCLUDED}
-    return next((way for effect in result.effects if (way := way_to_both(effect, left))), "")
 
 
 def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
@@ -316,12 +312,8 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
 
     several = len(result.undo) > 1
     if verb == "undo":
-        again = (
-            "`takeback redo` brings them back."
-            if several
-            else f"`takeback redo {short(result.undo[0].id)}` brings it back."
-        )
-        return again + _still_saved(tb, result)
+        again = f"`takeback redo {short(result.undo[0].id)}` brings it back."
+        return ("`takeback redo` brings them back." if several else again) + _still_saved(tb, result)
     undos = {one.id: one for one in result.effects}
     over = [one for one in result.undo if one.undoes in undos and overwritten(one, undos[one.undoes])]
     if over and len(result.undo) <= _MOST_LISTED:
@@ -362,17 +354,15 @@ def _amount(result: UndoResult) -> str:
     paths = [one for one in rest if not one.resource.startswith("call://")]
     kind = "key" if paths and all("#" in one.resource for one in paths) else "path"
     files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
-    if kind == "path" and all(_is_file(target) for effect in files for target in _of_paths(effect)):
+    changed = [one for effect in files if not traits_of(effect.change).calls for one in effect.targets]
+    kinds = {one.get("type") for target in changed for one in (target.before, target.after)}
+    if kind == "path" and kinds <= {"file", "absent"}:
         kind = "file"
     told = [_counted(calls, "call"), _counted(paths, kind), *amounts_of(result)]
     names = _names_of_calls(result, calls)
     if told[0] and names:
         told[0] += f" ({names})"
     return ", ".join(filter(None, told))
-
-
-def _of_paths(effect: Effect) -> Sequence[Any]:
-    return () if traits_of(effect.change).calls else effect.targets
 
 
 def _counted(targets: Sequence[TargetOutcome], kind: str) -> str:
@@ -391,14 +381,9 @@ def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
     """Each once, by the name of its function."""
     undone = {one.effect for one in calls if one.outcome is Outcome.UNDONE}
     found = [one for one in result.effects if undone & {one.id, one.undoes}]
-    names = list(
-        dict.fromkeys(clean(one.change.resource.removeprefix("call://").rpartition(":")[2]) for one in found)
-    )
+    called = (one.change.resource.removeprefix("call://").rpartition(":")[2] for one in found)
+    names = list(dict.fromkeys(map(clean, called)))
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-
-
-def _is_file(target: Any) -> bool:
-    return {target.before.get("type"), target.after.get("type")} <= {"file", "absent"}
 
 
 def _show_merges(asked: Asked, result: UndoResult) -> None:

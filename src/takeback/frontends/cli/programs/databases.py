@@ -52,6 +52,9 @@ def refuse_unfit(asked: Asked) -> None:
     ):
         if given:
             raise Misuse(f"{name} does not go with --sql.", hint=f"Nothing was run. {instead}")
+    for address in options.sql:
+        if not address.startswith("env:"):
+            engine_of(address)  # refuses one that is unknown before anything is opened
 
 
 class ProgramEnd(NamedTuple):
@@ -220,10 +223,3 @@ def after_failure(why: str, effects: tuple[Effect, ...], outcome: CommandOutcome
     if not outcome.files_recorded:
         return f"it failed ({why}); what it did to files was not recorded."
     return f"it failed ({why}), so no file was changed."
-
-
-def refuse_unknown(addresses: list[str]) -> None:
-    """Before anything is opened."""
-    for address in addresses:
-        if not address.startswith("env:"):
-            engine_of(address)

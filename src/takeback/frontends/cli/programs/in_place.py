@@ -105,17 +105,16 @@ def _carried_out(
                     taken_back(tb, run, error, "nothing was changed")
             with suppress(TakebackError):
                 run.leave()
-            error.hint = _not_run(error.way_on) if exit_code < 0 else _not_recorded(error.way_on, exit_code)
+            ran = exit_code >= 0
+            error.hint = (
+                _not_recorded(error.way_on, exit_code) if ran else f"Nothing was run. {error.way_on}".rstrip()
+            )
             raise
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
             raise
         reason = DropReason.INTERRUPTED if gate.interrupted else DropReason.FAILED
         return _settled(asked, tb, run, outcome, watch, reason)
-
-
-def _not_run(hint: str) -> str:
-    return f"Nothing was run. {hint}".rstrip()
 
 
 def _not_recorded(hint: str, exit_code: int) -> str:
@@ -139,14 +138,10 @@ def _watched(
     }
     watch = run.watch(*roots, any_root=asked.options.any_root, about=about, summary=shown(argv))
     watch.begin()
-    _say_left_out(asked, watch)
-    return watch
-
-
-def _say_left_out(asked: Asked, watch: "Watch") -> None:
     if watch.left_out:
         named = listed([shown_path(hole.path, here()) for hole in watch.left_out])
         asked.screen.remark(f"not captured, and never touched by undo: {named}.")
+    return watch
 
 
 def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
@@ -168,12 +163,10 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
     if left:
         more["leftover"] = [str(process) for process in left]
         names = ", ".join(map(str, left[:5]))
-        still = (
-            "is still running, and what it changes"
-            if len(left) == 1
-            else "are still running, and what they change"
+        are, change = ("is", "it changes") if len(left) == 1 else ("are", "they change")
+        warn(
+            f"takeback: {clean(names)} {are} still running, and what {change} from now on is not part of this."
         )
-        warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
     effect = watch.finish(more)
     stopped = "time" if gate.timed_out else ""
     more_to_say = (watch.told_of_databases, watch.others, watch.turned_back, watch.not_covered)

@@ -151,12 +151,8 @@ def _held(effect: str) -> str:
 
 
 def _in_words(tb: "Takeback", run: str, result: UndoResult | None, nothing: str) -> str:
-    held = [
-        one
-        for one in tb.store.journal.effects(Query(run=run, states=(State.PROPOSED,)))
-        if one.waits_for == PERSON
-    ]
-    if held:
+    proposed = tb.store.journal.effects(Query(run=run, states=(State.PROPOSED,)))
+    if held := [one for one in proposed if one.waits_for == PERSON]:
         return _held(held[-1].id)
     drops = tuple(tb.store.journal.effects(Query(run=run, states=(State.DROPPED,))))
     if drops:

@@ -73,6 +73,8 @@ class Gate:
     on to the command while that runs."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], stdio: tuple[int, int, int]) -> None:
+        import ctypes
+
         self.leftover: tuple[int, ...] = ()
         self.timed_out = False
         self.interrupted = False  # it ended because a signal to us was passed on
@@ -82,7 +84,8 @@ class Gate:
         self._others = {one.pid for one in descendants()}  # started before, by someone else
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, its end would be lost
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_HEARD, signal.SIGCHLD))
-        _adopt_orphans()
+        # What the command leaves behind becomes ours, so that we know of it.
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
         word, self._word = os.pipe()
         self._trouble, trouble = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -134,7 +137,10 @@ class Gate:
             left = max(0.0, until - time.monotonic()) if until else 3600.0
             heard = signal.sigtimedwait((*_HEARD, signal.SIGCHLD), left)
             if heard is None and until:
-                until = self._end_in_time()
+                # Asked first, then made to.
+                send(self._family(), signal.SIGKILL if self.timed_out else signal.SIGTERM)
+                self.timed_out = self._asked = True
+                until = time.monotonic() + _GRACE
             elif heard is not None and heard.si_signo != signal.SIGCHLD:
                 self._heard.add(heard.si_signo)
                 if heard.si_code != _BY_TERMINAL:
@@ -144,12 +150,6 @@ class Gate:
         self._asked = self._asked or number in _TO_END
         family = self._family()
         send(family if number in _TO_ALL else [one for one in family if one.pid == self.pid], number)
-
-    def _end_in_time(self) -> float:
-        """Asked first, then made to; when to come back."""
-        send(self._family(), signal.SIGKILL if self.timed_out else signal.SIGTERM)
-        self.timed_out = self._asked = True
-        return time.monotonic() + _GRACE
 
     def _end_family(self) -> None:
         """The command was asked to end and has: so has, after a while, all that it started."""
@@ -192,13 +192,6 @@ def _become(
         os.write(trouble, str(error.errno or errno.EINVAL).encode())
     finally:
         os._exit(127)
-
-
-def _adopt_orphans() -> None:
-    """What the command leaves behind becomes ours, so that we know of it."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _children() -> tuple[int, ...]:

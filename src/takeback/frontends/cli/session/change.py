@@ -63,15 +63,26 @@ def one_change(
                 asked, tb, [change], lambda: _said_no(change, checks, content()) if checks else ""
             )
     with opened(asked, known_effects(asked.options.needs)) as tb, _told_if_done() as done:
-        earlier = _of_key(asked, tb)
+        # The effect that has been made with this key before.
+        key: str = asked.options.key or ""
+        earlier = next((one.id for one in tb.store.journal.effects(Query(key=key))), "") if key else ""
         with session(asked, tb) as run:
             started = time.perf_counter()
             try:
                 effect = do(tb, run) if do else _made(asked, tb, run, planned, checks)
             except NoRemedy as error:
                 raise followable(asked, error) from None
-            done += [effect.id] if effect and effect.id != earlier else []
-        tell_effect(asked, tb, effect, earlier, started, nothing)
+            changed = effect is not None and effect.id != earlier
+            done += [effect.id] if effect and changed else []
+        asked.made.extend(done)
+        told = effect_json(tb.effect(effect.id)) if effect else {"id": None}
+        give(asked, tb, {"changed": changed, **told})
+        if effect is None:
+            asked.screen.say(f"Changed nothing: {clean(nothing)}.")
+        elif not changed:
+            asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
+        else:
+            say_effect(asked, effect, took(started))
     return 0
 
 
@@ -99,27 +110,6 @@ def _told_if_done() -> Iterator[list[str]]:
         if not done:
             raise
         raise type(error)(f"It was done ({short(done[0])}), but then: {error}", hint=error.hint) from error
-
-
-def _of_key(asked: Asked, tb: "Takeback") -> str:
-    """The effect that has been made with this key before."""
-    key: str = asked.options.key or ""
-    return next((effect.id for effect in tb.store.journal.effects(Query(key=key))), "") if key else ""
-
-
-def tell_effect(
-    asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float, nothing: str
-) -> None:
-    changed = effect is not None and effect.id != earlier
-    if effect and changed:
-        asked.made.append(effect.id)
-    give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
-    if effect is None:
-        asked.screen.say(f"Changed nothing: {clean(nothing)}.")
-    elif not changed:
-        asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
-    else:
-        say_effect(asked, effect, took(started))
 
 
 def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
@@ -193,8 +183,11 @@ def tell_plan(
         possible = bool(assessment.offers) and not lost
         no = said_no() if possible and not assessment.changes_nothing else ""
         possible = possible and not no
-        if not possible and not assessment.changes_nothing:
-            errors.append(_would_be_refused(asked, change, lost, no))
+        if no:
+            errors.append(ValidationFailed(no, hint="Fix what the check names, then try again."))
+        elif not possible and not assessment.changes_nothing:
+            lacks = f"This could not be taken back: {'; '.join(lost) or change.summary}."
+            errors.append(NoRemedy(lacks, hint=_about_the_loss(asked)))
         best = assessment.offers[0] if assessment.offers else None
         told.append(
             {
@@ -212,14 +205,6 @@ def tell_plan(
         _say_plan(asked, told[-1])
     give(asked, tb, {"dry_run": True, "changes": told} | as_field(asked.screen, errors))
     return told_trouble(asked.screen, errors)
-
-
-def _would_be_refused(asked: Asked, change: "Change", lost: list[str], no: str) -> TakebackError:
-    if no:
-        return ValidationFailed(no, hint="Fix what the check names, then try again.")
-    return NoRemedy(
-        f"This could not be taken back: {'; '.join(lost) or change.summary}.", hint=_about_the_loss(asked)
-    )
 
 
 def followable(asked: Asked, error: TakebackError) -> TakebackError:

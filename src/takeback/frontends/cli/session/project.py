@@ -4,16 +4,17 @@
 """
 
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from takeback.errors import Refused
+from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import answered, clean, here, listed, shown
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.resource import Scope
-from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.model.run import OnDeath, RunState
 from takeback.runs.scope import newest_elsewhere, other_projects, scope_of
 from takeback.storage.protocols import Query
 
@@ -60,12 +61,6 @@ def effects_listed(asked: Asked, tb: "Takeback", number: int) -> tuple[Effect, .
     if not options.held:
         return found
     return tuple(one for one in found if one.state is State.DROPPED or one.waits_for == PERSON)
-
-
-def runs_listed(asked: Asked, tb: "Takeback") -> tuple[RunInfo, ...]:
-    """What `runs` lists, newest first."""
-    infos = tuple(reversed(tb.runs(scope=tb.here())))
-    return infos[: asked.options.number] if asked.options.number > 0 else infos
 
 
 def hint_elsewhere(asked: Asked, tb: "Takeback", verb: str = "", taken: Sequence[Effect] = ()) -> None:
@@ -130,6 +125,14 @@ def at_terminal(asked: Asked) -> bool:
     return not asked.screen.json and bool(
         sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()
     )
+
+
+def refuse_unaskable(options: Namespace) -> None:
+    if options.ask and not (sys.stdin and sys.stdin.isatty()):
+        raise Misuse(
+            "--ask needs a terminal to ask at.",
+            hint="Use --hold, then `takeback apply` or `takeback discard`.",
+        )
 
 
 def confirmed(question: str) -> bool:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
@@ -80,15 +79,12 @@ def nothing_recorded(asked: Asked) -> str:
 def tell_nothing(asked: Asked, empty: object) -> int:
     """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
     path, shown = store_path(asked), clean(printable(store_path(asked)))
-    if is_half_made(path):
-        asked.screen.say(nothing_recorded(asked))
-        asked.screen.give(empty)
-        return 0
-    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+    half_made = is_half_made(path)
+    if not half_made and os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise Misuse(
             f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."
         )
-    if asked.options.store or os.environ.get("TAKEBACK_STORE"):
+    if not half_made and (asked.options.store or os.environ.get("TAKEBACK_STORE")):
         named = "--store" if asked.options.store else "TAKEBACK_STORE"
         raise Refused(
             f"There is no store at {shown}.",
@@ -104,7 +100,10 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
     """The store. For a command that changes something, what a crash left is settled and told first, but only after
     `known` has judged the names it was given. For one that looks nothing is settled."""
     with takeback.api.open(store_path(asked), recover=False) as tb:
-        _tell_lost(tb)
+        if tb.store.replaces:
+            warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
+        elif lost := tb.store.lost():
+            warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
         show_work(asked, tb)
         tb.here = LazyScope(asked, tb)
         if known:
@@ -115,30 +114,29 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
         try:
             yield tb
         finally:
+            # What this command gave up to make room. What nobody is told here stays noted for `status`.
             if tb.given_up and asked.screen.speaks:
-                tell_given_up(tb)
+                from takeback.storage.notes import was_told
+
+                for line in given_up_in_words(tb.given_up):
+                    warn(f"takeback: {line}")
+                was_told(tb.store.path, [one.effect for one in tb.given_up])
 
 
 def show_work(asked: Asked, tb: Takeback) -> None:
-    """What is waited for, and how far long work is."""
-    tb.progress = _progress_for(asked)
-    tb.tell = partial(_told, tb.progress)
-
-
-def _progress_for(asked: Asked) -> Progress:
-    """Drawn only where a person looks on."""
-    screen = asked.screen
+    """What is waited for, and how far long work is: that is drawn only where a person looks on."""
+    progress: Progress = SILENT
     shown = bool(sys.stderr and sys.stderr.isatty()) and os.environ.get("TERM") not in (None, "", "dumb")
-    if not (shown and screen.speaks):
-        return SILENT
-    from takeback.frontends.cli.output.terminal import Meter
+    if shown and asked.screen.speaks:
+        from takeback.frontends.cli.output.terminal import Meter
 
-    return Meter(sys.stderr)
+        progress = Meter(sys.stderr)
 
+    def tell(words: str) -> None:
+        progress.aside()
+        warn(f"takeback: {clean(words)}")
 
-def _told(progress: Progress, words: str) -> None:
-    progress.aside()
-    warn(f"takeback: {clean(words)}")
+    tb.progress, tb.tell = progress, tell
 
 
 @contextmanager
@@ -165,15 +163,6 @@ def known_effects(names: Iterable[str], run: str = "") -> Callable[[Takeback], o
     return known
 
 
-def tell_given_up(tb: Takeback) -> None:
-    """What this command gave up to make room. What nobody is told here stays noted for `status`."""
-    from takeback.storage.notes import was_told
-
-    for line in given_up_in_words(tb.given_up):
-        warn(f"takeback: {line}")
-    was_told(tb.store.path, [one.effect for one in tb.given_up])
-
-
 def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
     """A sentence for each bound that was reached, with the setting that moves it."""
     from takeback.storage.notes import Bound
@@ -193,23 +182,11 @@ def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
         }[bound]
         names = listed([short(one.effect) for one in these])
         since = local_time(min(one.at for one in these), now())
+        gone = f"the way back of {counted(len(these), 'effect')} from {since} on was given up"
+        pin = "; `takeback pin` keeps a way back for ever"
         if bound in (Bound.DROPS, Bound.DROPPED):
-            yield (
-                f"{reached}: {counted(len(these), 'drop')} from {since} on cannot be applied any more ({names}). "
-                f"`{bound.setting}` in the settings moves the limit."
-            )
-            continue
-        yield (
-            f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}). "
-            f"`{bound.setting}` in the settings moves the limit; `takeback pin` keeps a way back for ever."
-        )
-
-
-def _tell_lost(tb: Takeback) -> None:
-    if tb.store.replaces:
-        warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
-    elif lost := tb.store.lost():
-        warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
+            gone, pin = f"{counted(len(these), 'drop')} from {since} on cannot be applied any more", ""
+        yield f"{reached}: {gone} ({names}). `{bound.setting}` in the settings moves the limit{pin}."
 
 
 def tell_recovered(tb: Takeback) -> None:
@@ -232,11 +209,10 @@ def tell_recovered(tb: Takeback) -> None:
 def _tell_doubt(tb: Takeback, why: str) -> None:
     """Once, however many effects wait for the same server."""
     same = [one for one in tb.recovered if one.detail == why]
+    what = f"{listed([short(one.effect) for one in same])} are"
     if len(same) == 1:
-        what = f"{short(same[0].effect)} {same[0].summary} is in doubt: {why}"
-    else:
-        what = f"{listed([short(one.effect) for one in same])} are in doubt: {why}"
-    warn(f"Not settled yet: {clean(what)}")
+        what = f"{short(same[0].effect)} {same[0].summary} is"
+    warn(f"Not settled yet: {clean(what)} in doubt: {clean(why)}")
 
 
 def give(asked: Asked, tb: Takeback, data: "dict[str, Any] | list[dict[str, Any]]") -> None:
@@ -282,11 +258,7 @@ def ours_since(tb: Takeback, started: int, *states: State) -> list[Effect]:
             break
         lease = tb.store.leases.holder(effect.run)
         # One that was let go of has no pid any more, but still tells when its process began.
-        if lease and (lease.owner.boot, lease.owner.space, lease.owner.started) == (
-            me.boot,
-            me.space,
-            me.started,
-        ):
+        if lease and lease.owner._replace(pid=me.pid) == me:
             found.append(effect)
     return found[::-1]
 

@@ -15,6 +15,7 @@ from takeback.frontends.cli.output.screen import (
     listed,
     local_time,
     near_text,
+    say_first,
     warn,
 )
 from takeback.frontends.cli.output.undo_hints import WantedUndo, typed, with_a_way_out
@@ -108,7 +109,10 @@ def _refuse_unasked(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResu
         return
     if not others and not beside:
         return
-    names = listed([f"{short(one.id)} by {clean(_doer(one))}" for one in others])
+    by = (
+        "someone else" if one.change.args.get("others") else one.agent or "an unnamed agent" for one in others
+    )
+    names = listed([f"{short(one.id)} by {clean(who)}" for one, who in zip(others, by, strict=True)])
     what = f"This takes back what others did: {names}." if others else f"This also touches {named(beside)}."
     raise Refused(
         what,
@@ -125,32 +129,22 @@ def _others(asked: Asked, plan: UndoResult) -> list[Effect]:
     return [one for one in plan.effects if one.agent != mine or one.change.args.get("others")]
 
 
-def _doer(effect: Effect) -> str:
-    return "someone else" if effect.change.args.get("others") else effect.agent or "an unnamed agent"
-
-
 def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: Any) -> None:
     if not plan.effects:
         return
     say(f"{asking.title}: {counted(len(plan.effects), 'effect')} to take back")
     today, place = now(), here()
-    for effect in plan.effects[:_MOST_LISTED]:
-        marks = [
-            mark
-            for mark, holds in (
-                ("accepted", effect.accepted),
-                ("brings back", effect.is_undo),
-                ("by someone else", effect.change.args.get("others")),
-            )
-            if holds
-        ]
+    lines: list[str] = []
+    for effect in plan.effects:
+        marks = ["accepted"] if effect.accepted else []
+        marks += ["brings back"] if effect.is_undo else []
+        marks += ["by someone else"] if effect.change.args.get("others") else []
         told = f"  ({', '.join(marks)})" if marks else ""
-        say(
-            f"  {asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
+        lines.append(
+            f"{asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
             f"{clean(effect.agent)}  {near_text(clean(effect.change.summary), place)}{told}"
         )
-    if len(plan.effects) > _MOST_LISTED:
-        say(f"  and {len(plan.effects) - _MOST_LISTED:,} more")
+    say_first(say, lines, _MOST_LISTED, "  ")
     scope = asking.span.scope
     if beside := other_projects(tb.store.journal, plan.effects, scope) if scope else ():
         say(f"  also touches {named(beside)}")
