@@ -179,7 +179,7 @@ def _all_or_none(steps: list[FileStep]) -> list[FileStep]:
     )
     if odd is None:
         return steps[::-1]
-    why = f"stays as it is, because {display(odd.resource)} {odd.detail}"
+    why = f"stays unchanged: {display(odd.resource)} {odd.detail}"
     return [
         each
         if each.outcome.outcome is odd.outcome
@@ -439,7 +439,7 @@ def _in_the_way(
     """A conflict of both names, told of each so that it can stand behind it in a sentence. `aim`: where the culprit
     would go."""
     so = f", so it cannot be moved back to {display(aim)}" if aim else ""
-    why = f"stays as it is, because {display(culprit)} {what}"
+    why = f"stays unchanged: {display(culprit)} {what}"
     told = {True: (what + so, obstacle), False: (why, Obstacle.COMPANION)}
     outcomes = [(target.resource, *told[target.resource == culprit]) for target in targets]
     return [

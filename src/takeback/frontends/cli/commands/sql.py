@@ -130,7 +130,7 @@ def _doctor_tells(database: "Database") -> "Iterator[None]":
         yield
     except (KeyboardInterrupt, SystemExit) as signal:
         signal.add_note(
-            f"`takeback sql doctor {database.source or database.url}` tells what is protected now"
+            f"`takeback sql doctor {database.source or database.url}` shows what is protected now"
         )
         raise
 
