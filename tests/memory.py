@@ -277,6 +277,13 @@ class MemoryJournal:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def any_dropped(self) -> bool:
+        return any(life.state is State.DROPPED for life in self._lives.values())
+
+    def any_since(self, effect: Effect) -> bool:
+        later = self._records[effect.seq :]
+        return any(one.kind in BIRTHS and one.effect != effect.id for one in later)
+
     def check(self) -> Iterator[Flaw]:
         previous = GENESIS
         for record in self._records:

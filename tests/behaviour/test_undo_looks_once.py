@@ -14,6 +14,8 @@ import takeback.adapters.file.adapter as file_adapter
 import takeback.adapters.file.capture as file_capture
 import takeback.adapters.file.look as file_look
 import takeback.engine.undo as engine_undo
+from takeback.model.record import Kind
+from takeback.storage.protocols import Query
 from takeback.storage.sqlite.journal import SqlJournal
 from tests.behaviour.conftest import Scene
 
@@ -72,9 +74,46 @@ def test_an_undone_file_asks_the_journal_a_few_times(scene: Scene, counts: Count
     scene.tb.undo(effect.id)
     connection.set_trace_callback(None)
 
-    assert counts.calls["effects"] <= 8
-    assert sum(one.startswith("SELECT") for one in statements) <= 44
-    assert statements.count("COMMIT") <= 5
+    # The effect itself: none began since, and what becomes of it is known.
+    assert counts.calls["effects"] == 1
+    assert sum(one.startswith("SELECT") for one in statements) <= 32
+    # Its run, the intent, and the outcome with the end of the run; and what the write has put off.
+    assert statements.count("COMMIT") <= 4
+
+
+def test_an_older_effect_is_not_taken_for_the_newest(scene: Scene, counts: Counts) -> None:
+    effect = scene.write("a.txt", "new")
+    later = scene.write("a.txt", "newer")
+
+    with pytest.raises(takeback.Blocked) as refused:
+        scene.tb.undo(effect.id)
+
+    assert refused.value.blockers == (later.id,)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_result_tells_of_the_effects_what_the_journal_does(scene: Scene, several: bool) -> None:
+    effects = [scene.write("a.txt", "new"), *([scene.write("b.txt", "new")] if several else [])]
+
+    ids = tuple(one.id for one in effects)
+    told = {"undo": scene.tb.undo(ids).effects}
+    journal = scene.tb.store.journal
+    recorded = {"undo": tuple(journal.effects(Query(ids=ids, newest=True)))}
+    undos = tuple(one.undone_by for one in recorded["undo"])
+
+    told["redo"] = scene.tb.redo().effects
+    recorded["redo"] = tuple(journal.effects(Query(ids=undos, newest=True)))
+    assert told == recorded
+
+
+def test_the_end_of_an_undo_is_recorded_with_its_outcome(scene: Scene) -> None:
+    effect = scene.write("a.txt", "new")
+    (undo,) = scene.tb.undo(effect.id).undo
+
+    done, close = list(scene.tb.store.journal.records())[-2:]
+    assert (done.kind, done.effect, close.kind, close.run) == (Kind.DONE, undo.id, Kind.CLOSE, undo.run)
+    holder = scene.tb.store.leases.holder(undo.run)
+    assert holder is not None and holder.owner.pid == 0
 
 
 def test_a_short_undo_starts_no_thread_for_its_lease(scene: Scene) -> None:

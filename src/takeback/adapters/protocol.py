@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from takeback.errors import Drifted, Misuse, NoRemedy
 from takeback.model.change import Change, Staged
 from takeback.model.effect import Effect
-from takeback.model.plan import Assessment, Bond, Sighting
+from takeback.model.plan import Assessment, Bond, Sighting, Standing
 from takeback.model.remedy import Offer, Remedy, Target
 
 
@@ -51,6 +52,25 @@ TRAITS = {
 def traits_of(change: Change) -> Traits:
     """What its adapter promises; one that is not installed here promises nothing."""
     return TRAITS.get(change.adapter, Traits())
+
+
+def demand_remedy(of: Effect | None) -> Effect:
+    if of is None or of.remedy is None:
+        raise Misuse(
+            "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
+        )
+    return of
+
+
+def demand_captured(effect: Effect) -> None:
+    if effect.remedy is None:
+        raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
+
+
+def refuse_foreign(sighting: Sighting, effect: Effect) -> None:
+    """Before anything is changed."""
+    if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
+        raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
 
 
 class Receipt(NamedTuple):

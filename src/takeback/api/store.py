@@ -19,8 +19,9 @@ from takeback.model.run import Lease, OnDeath, RunInfo, RunState
 from takeback.runs.scope import scope_of
 from takeback.runs.selection import effect_named, run_of
 from takeback.storage.owners import alive, myself
+from takeback.storage.projects import Belonging
 from takeback.storage.protocols import Blobs
-from takeback.storage.sqlite.store import Store
+from takeback.storage.sqlite.store import DiskStore, Store
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -73,6 +74,10 @@ class OpenStore:
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         return _wire(self, self._room)
+
+    @cached_property
+    def belonging(self) -> Belonging:
+        return Belonging(self.store.journal)
 
     def say(self, words: str) -> None:
         self.tell(words)
@@ -152,6 +157,7 @@ class OpenStore:
         with self.store.together():
             lease = self.acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
+        self.belonging.began(id, belongs)
         project: str = belongs.get("project", "")
         info = RunInfo(id, name, agent, RunState.OPEN, on_death, record.at, project=project)
         return self.hold_run(info, lease, begun)
@@ -190,14 +196,13 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
     from takeback.adapters.database import Keyring, Waiting
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import DropLimits, Parts
-    from takeback.storage.projects import Belonging
 
-    store, progress = opened.store, opened.progress
+    store, progress, real_path = opened.store, opened.progress, os.path.realpath(opened.store.path)
 
     def store_names() -> tuple[str, ...]:
         from takeback.adapters.file.mounts import names_of
 
-        return tuple(file_resource(name) for name in names_of(os.fsencode(os.path.realpath(store.path))))
+        return tuple(map(file_resource, names_of(os.fsencode(real_path))))
 
     held = os.path.join(store.path, "held")
     blobs = cast(Blobs, CountedBlobs(store.blobs, progress.moved)) if progress.draws else store.blobs
@@ -221,8 +226,8 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         store.refuse_if_suspect,
         partial(room, opened),
         keyring.named,
-        Belonging(store.journal),
-        file_resource(os.path.realpath(store.path)),
+        opened.belonging,
+        file_resource(real_path),
         store.settings.max_capture_bytes,
         DropLimits(
             store.settings.dropped_seconds, store.settings.dropped_bytes, store.refuse_without_room, now
@@ -230,4 +235,5 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         store_names,
         progress,
         opened.say,
+        store.together if isinstance(store, DiskStore) else None,
     )

@@ -10,11 +10,12 @@ from takeback.api.upkeep import before_change
 from takeback.api.workflows import end_by_undo, is_being_taken_back, unfinished_workflow, wake_settled
 from takeback.errors import Misuse, Refused, StoreBusy, TakebackError
 from takeback.model.effect import Effect
-from takeback.model.ids import short
+from takeback.model.ids import LENGTH, short
 from takeback.model.run import Checkpoint, OnDeath, RunInfo
 from takeback.runs.scope import as_those_of, scope_of, scope_of_run
-from takeback.runs.selection import effects_of, id_of, last_undone, standing_again, stuck_in, undos_of
+from takeback.runs.selection import effects_of, id_of, last_undone, made, standing_again, stuck_in, undos_of
 from takeback.storage.owners import myself
+from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
     from takeback.engine.plan import Wishes
@@ -45,8 +46,9 @@ def undo(
     if project is not None:
         what = _placed(opened, what, project)
     on_conflict_named(on_conflict)
+    one = None if opened.settles or paths is not None else _effect_with_id(opened, what)
     if not dry_run:
-        what = _with_ids(opened, what)
+        what = _with_ids(opened, what) if one is None else one.id
         if paths is not None:  # judged before anything is settled, and again after that
             _chosen(opened, what, paths, cascade or with_needs)
         opened.store.use_spare()
@@ -56,15 +58,23 @@ def undo(
         result = _undo(
             opened, chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only
         )
-        _woken(opened, result)
+        if result.settled:
+            wake_settled(opened)
         return result._replace(along=chosen.along)
 
     def take_back(dry_run: bool) -> "UndoResult":
-        return _undo_named(opened, what, dry_run, cascade, with_needs, on_conflict, agent)
+        return _undo_named(opened, what, dry_run, cascade, with_needs, on_conflict, agent, one)
 
-    if not dry_run and (info := unfinished_workflow(opened, what)):
+    if not dry_run and one is None and (info := unfinished_workflow(opened, what)):
         return end_by_undo(opened, info, take_back)
     return take_back(dry_run)
+
+
+def _effect_with_id(opened: OpenStore, what: object) -> Effect | None:
+    """The effect that is named by its whole id."""
+    if not isinstance(what, str) or len(what) != LENGTH or not what.isascii():
+        return None
+    return next(opened.store.journal.effects(Query(ids=(what.lower(),))), None)
 
 
 def _chosen(opened: OpenStore, what: Any, paths: "Sequence[Path]", more: bool) -> "Chosen":
@@ -81,22 +91,25 @@ def _undo_named(
     with_needs: bool,
     on_conflict: str,
     agent: str,
+    one: Effect | None = None,
 ) -> "UndoResult":
+    """`one`: the effect that is meant, if it was read already."""
     from takeback.model.plan import UndoResult
 
-    found = effects_of(opened.store.journal, what, opened.scope_for(what))
+    found = (made(one),) if one else effects_of(opened.store.journal, what, opened.scope_for(what))
     wanted = tuple(each for one in found for each in standing_again(opened.store.journal, one))
     held = tuple(one for one in wanted if one.waits_for)
-    made = tuple(one for one in wanted if not one.waits_for)
+    done = tuple(one for one in wanted if not one.waits_for)
     result = UndoResult("done", (), ())
-    if made:
-        result = _undo(opened, made, dry_run, cascade, with_needs, on_conflict, agent)
-        _woken(opened, result)
+    if done:
+        result = _undo(opened, done, dry_run, cascade, with_needs, on_conflict, agent)
+        if result.settled:
+            wake_settled(opened)
     if held:
         from takeback.runs.held import discard_all
 
         dropped = discard_all(opened.parts, held, dry_run, opened.leased)
-        if not made:
+        if not done:
             return dropped
         result = result._replace(
             effects=result.effects + dropped.effects, targets=result.targets + dropped.targets
@@ -114,11 +127,6 @@ def _with_ids(opened: OpenStore, what: Any) -> Any:
     if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
         return [_with_ids(opened, one) for one in cast("Sequence[object]", what)]
     return id_of(opened.store.journal, what, scope=opened.scope_for(what)) if isinstance(what, str) else what
-
-
-def _woken(opened: OpenStore, result: "UndoResult") -> None:
-    if result.settled:
-        wake_settled(opened)
 
 
 def _placed(opened: OpenStore, what: Any, project: "Path") -> Any:
@@ -264,6 +272,7 @@ def _run_of_undo(
     """A run of its own, that a crash finishes."""
     from takeback.engine.stuck import Taker
     from takeback.engine.undo import Undoer
+    from takeback.runs.end import ClosingJournal
     from takeback.runs.lease import held_back
     from takeback.runs.run import Run
 
@@ -275,13 +284,15 @@ def _run_of_undo(
             name,
             agent,
             OnDeath.FINISH,
-            as_those_of(opened.store.journal, plan.effects),
+            as_those_of(opened.belonging.projects_of(one.run for one in plan.effects)),
             [one.id for one in plan.effects],
             wishes.on_conflict.value,
             wishes.only,
         )
         with Run(core):
-            yield Undoer(core.lease, agent, Taker(myself(), now(), opened.lease_lasts))
+            closes = not others and core.parts.at_once is not None
+            journal = cast(Journal, ClosingJournal(core)) if closes else core.parts.journal
+            yield Undoer(core.lease, agent, Taker(myself(), now(), opened.lease_lasts), journal)
 
 
 def go_on_undoing(opened: OpenStore, run: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.errors import Corrupt, RowsHeld
@@ -41,6 +41,8 @@ class Parts(NamedTuple):
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
     progress: Progress = SILENT
     tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
+    # All writes in the block as one transaction; None where that takes more time, not less.
+    at_once: Callable[[], AbstractContextManager[Any]] | None = None
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:

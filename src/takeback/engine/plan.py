@@ -46,12 +46,17 @@ def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
 def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     for effect in wanted:
         refuse_impossible(parts.journal, effect)
-    stuck = _refuse_being_undone(parts, wanted)
-    chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
-    _leave_out_undone(chosen, wanted, wishes.only)
-    if wishes.with_needs:
-        _add_needs(parts, chosen)
-    blockers = _add_dependents(parts, chosen, wishes)
+    stuck: tuple[Effect, ...] = ()
+    blockers: Sequence[Effect] = ()
+    if _nothing_since(parts, wanted, wishes):
+        chosen = {effect.id: effect for effect in wanted}
+    else:
+        stuck = _refuse_being_undone(parts, wanted)
+        chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
+        _leave_out_undone(chosen, wanted, wishes.only)
+        if wishes.with_needs:
+            _add_needs(parts, chosen)
+        blockers = _add_dependents(parts, chosen, wishes)
     newest_first = in_turn([whole(parts, effect) for effect in chosen.values()])
     named = {effect.id for effect in wanted}
     before = _Before()
@@ -72,6 +77,13 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
         stuck=stuck,
         seen=before.seen,
     )
+
+
+def _nothing_since(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> bool:
+    """Whether no other effect has begun since the only one did. Then no undo of it is there, and nothing that stands
+    on it."""
+    alone = len(wanted) == 1 and not (wishes.cascade or wishes.with_needs or wishes.only)
+    return alone and not parts.journal.any_since(wanted[0])
 
 
 def _leave_out_undone(

@@ -27,6 +27,7 @@ from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
+    ONLY,
     OnConflict,
     Outcome,
     Plan,
@@ -43,7 +44,7 @@ from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Journal, Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
 BRINGING_BACK = "bringing_back"
@@ -57,6 +58,7 @@ class Undoer(NamedTuple):
     lease: Lease
     agent: str
     taker: Taker
+    journal: Journal | None = None  # for what it takes back, unless something is settled first
 
 
 def undo(
@@ -83,7 +85,8 @@ def undo(
         begin(plan) as undoer,
         settled_first(parts, plan, stuck, undoer.lease, undoer.taker) as (left, taken),
     ):
-        result = carry_out(parts, undoer.lease, left, wishes, undoer.agent, taken)
+        journal = parts.journal if stuck or undoer.journal is None else undoer.journal
+        result = carry_out(parts._replace(journal=journal), undoer.lease, left, wishes, undoer.agent, taken)
     return _refuse_untouched(told(parts, plan, stuck, result) if stuck else result, to_a_point)
 
 
@@ -236,7 +239,7 @@ def _carried_out(
     return UndoResult(
         outcome=overall,
         because=_why_untouched(plan.effects, outcomes, errors, wishes) if overall == "refused" else None,
-        effects=_as_they_stand(parts, plan.effects),
+        effects=_taken(plan.effects, made) or _as_they_stand(parts, plan.effects),
         targets=tuple(outcomes),
         undo=tuple(made),
         postponed=postponed,
@@ -326,6 +329,15 @@ def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
     if len(good) == len(outcomes):
         return "done"
     return "partial" if good else "refused"
+
+
+def _taken(effects: Sequence[Effect], made: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Where each was taken back whole, what the journal says of them now is known; else nothing."""
+    by = {undo.undoes: undo.id for undo in made if undo.change.args.keys().isdisjoint(("partial", ONLY))}
+    if any(one.id not in by or one.narrowed or one.state is not State.DONE for one in effects):
+        return ()
+    ordered = sorted(effects, key=lambda one: -one.seq)
+    return tuple(one._replace(state=State.UNDONE, undone_by=by[one.id], of=None) for one in ordered)
 
 
 def _as_they_stand(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:

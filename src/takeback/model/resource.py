@@ -190,6 +190,8 @@ def in_scope(project: Project, scope: Scope) -> bool:
 
 def touched_projects(body: dict[str, Any]) -> tuple[Project, ...]:
     """Those that the record of an effect names beside the one its run began in."""
+    if "roots" not in body and "places" not in body:
+        return ()
     return (
         *(Project(one, marked=True) for one in body.get("roots", ())),
         *(Project(one) for one in body.get("places", ())),

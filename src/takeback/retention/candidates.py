@@ -88,7 +88,7 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Verdict:
 
 def due(parts: Parts, settings: Settings, now: int) -> list[Verdict]:
     """What goes now, of dropped effects that can still be applied; the oldest drop first."""
-    if not parts.journal.tally().get(State.DROPPED.value):
+    if not parts.journal.any_dropped():
         return []
     drops = (one for one in parts.journal.effects(Query(states=(State.DROPPED,))) if one.dropped)
     found = sorted(drops, key=lambda one: (one.dropped.until if one.dropped else 0, one.seq))

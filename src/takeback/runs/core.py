@@ -77,6 +77,8 @@ class RunCore:
         self.joined = 0  # parts of this process that joined it too, and have not left it
         self.ended = False
         self.released = False
+        self.closed = False  # its end is recorded
+        self.freed = False  # with that record its lease was released
         self.rooms: Sandbox | None = None
         self.databases: list[OpenDatabase] = []
         self.trees: dict[str, WatchedRoot] = {}  # directories that were watched, by resource

@@ -1,7 +1,8 @@
 """How a run ends, or is let go of: closed, taken back, suspended, left to the next process."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from takeback.engine.undo import not_accepted, roll_back
 from takeback.errors import (
@@ -15,7 +16,7 @@ from takeback.errors import (
 from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
-from takeback.model.record import Draft, Kind
+from takeback.model.record import Draft, Kind, Record
 from takeback.model.resource import display
 from takeback.model.run import Lease, OnDeath, RunState
 from takeback.runs import checkpoints
@@ -128,8 +129,9 @@ def let_go(core: RunCore) -> None:
         core.trees.clear()
         core.close_databases()
         core.heartbeat.stop()
-        with suppress(ResourceUnreachable):  # then it expires, or ends with this process
-            core.parts.leases.release(core.lease)
+        if not core.freed:
+            with suppress(ResourceUnreachable):  # then it expires, or ends with this process
+                core.parts.leases.release(core.lease)
         core.released = True
 
 
@@ -193,6 +195,9 @@ def _end(core: RunCore, state: RunState, told: dict[str, str] | None = None) -> 
     with core.lock:
         core.calls.quiet()
         core.refuse_ended()
+        if core.closed:
+            let_go(core)
+            return
         try:
             # Something is still in flight only if the store failed between a change and its record, or if the world
             # could not be asked whether a call has happened, or what a command changed could not be recorded.
@@ -208,12 +213,42 @@ def _end(core: RunCore, state: RunState, told: dict[str, str] | None = None) -> 
                 )
             end = closing(core.parts, core.id, {"outcome": state.value, **(told or {})}, not_settled)
             try:
-                core.parts.journal.append(core.lease, end)
+                _record(core, end)
             except StoreFull:
-                core.parts.journal.append(core.lease, end)  # on a full disk there is room for this
+                _record(core, end)  # on a full disk there is room for this
         finally:
             # A run that could not be ended is not held either: recovery settles it.
             let_go(core)
+
+
+def _record(core: RunCore, end: list[Draft]) -> tuple[Record, ...]:
+    """Its end; the lease is released with that, if nothing else has to be let go of first."""
+    if core.parts.at_once is None or core.rooms or core.trees or core.databases:
+        records = core.parts.journal.append(core.lease, end)
+    else:
+        core.heartbeat.stop()
+        with core.parts.at_once():
+            records = core.parts.journal.append(core.lease, end)
+            core.parts.leases.release(core.lease)
+        core.freed = True
+    core.closed = True
+    return records
+
+
+class ClosingJournal:
+    """The journal of a run with a single effect: when that is done, the same commit ends the run."""
+
+    def __init__(self, core: RunCore) -> None:
+        self._core = core
+
+    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
+        if [one.kind for one in drafts] != [Kind.DONE]:
+            return self._core.parts.journal.append(lease, drafts)
+        end = Draft(Kind.CLOSE, self._core.id, "", {"outcome": RunState.ACCEPTED.value})
+        return _record(self._core, [*drafts, end])[:1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core.parts.journal, name)
 
 
 # What is told of a run that failed and was taken back: a note on its error.

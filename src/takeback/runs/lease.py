@@ -19,6 +19,8 @@ from takeback.model.ids import short
 from takeback.model.run import Lease
 from takeback.storage.protocols import Leases
 
+# `signal.getsignal` wraps each answer, which takes 20 times as long.
+_handler_of: Callable[[int], Any] = __import__("_signal").getsignal
 _SECOND = 1_000_000
 _SOON = 1.0  # seconds until it is tried again when the store could not be written
 
@@ -260,7 +262,7 @@ class Interruptions:
         if self._users > 1 or not _is_main():
             return
         for number in _WATCHED:
-            current = signal.getsignal(number)
+            current = _handler_of(number)
             if current in (signal.SIG_DFL, signal.default_int_handler):
                 self._before[number] = signal.signal(number, self._note)
 
@@ -332,8 +334,7 @@ def held_back() -> Generator[None, None, None]:
 def shared() -> Interruptions:
     """The one that is already watching in this process, or a new one: runs may be nested."""
     for number in _WATCHED:
-        handler: Callable[..., Any] | int | None = signal.getsignal(number)
-        owner = getattr(handler, "__self__", None)
+        owner = getattr(_handler_of(number), "__self__", None)
         if isinstance(owner, Interruptions):
             return owner
     return Interruptions()

@@ -8,7 +8,7 @@ from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome
-from takeback.model.resource import Scope, display, file_resource, in_scope, outside
+from takeback.model.resource import Project, Scope, display, file_resource, in_scope, outside
 from takeback.model.run import OnDeath, RunInfo
 from takeback.runs.selection import effects_of, id_of, latest_first
 from takeback.storage.projects import begun_at, here, scope_at
@@ -120,14 +120,13 @@ def opening(journal: Journal, project: "Path | None" = None) -> dict[str, Any]:
     return {"project": begun.root} | ({"marked": True} if begun.marked else {})
 
 
-def as_those_of(journal: Journal, effects: Iterable[Effect]) -> dict[str, Any]:
-    """The same for a run that takes these back: it belongs where they belong."""
-    found = {info.project for info in journal.runs(tuple({one.run for one in effects}))} - {""}
+def as_those_of(projects: Sequence[Project]) -> dict[str, Any]:
+    """The same for a run that takes back what runs of these projects did: it belongs where they belong."""
+    found = {one.root for one in projects} - {""}
     if len(found) != 1:
         return {}
-    (root,) = found
-    marked = any(one.marked for one in journal.projects((root,)))
-    return {"project": root} | ({"marked": True} if marked else {})
+    marked = any(one.marked for one in projects)
+    return {"project": found.pop()} | ({"marked": True} if marked else {})
 
 
 def other_projects(journal: Journal, effects: Iterable[Effect], scope: Scope) -> tuple[str, ...]:

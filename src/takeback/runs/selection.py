@@ -182,10 +182,10 @@ def effects_of(
     if isinstance(what, (Effect, str)):
         named = name_of(what)
         if named.isascii() and (found := next(journal.effects(Query(ids=(named,))), None)):
-            return (_made(found),)
+            return (made(found),)
         id = id_of(journal, named, scope=scope)
         infos = tuple(journal.runs((id,)))
-        return _effects_of_run(journal, infos[0]) if infos else (_made(effect_named(journal, id)),)
+        return _effects_of_run(journal, infos[0]) if infos else (made(effect_named(journal, id)),)
     run = getattr(what, "id", None)
     if isinstance(run, str):  # a Run object
         return effects_of(journal, run)
@@ -206,7 +206,7 @@ def standing_again(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
     return brought_back(journal, effect) or (effect,)
 
 
-def _made(effect: Effect) -> Effect:
+def made(effect: Effect) -> Effect:
     """What is held goes with its run, and is dropped by another word when it is named alone."""
     if effect.waits_for == PERSON:
         from takeback.runs.held import held_error

@@ -85,8 +85,12 @@ def whole(kept: str | bytes) -> bytes:
 
 def parsed(kept: str | bytes) -> dict[str, Any]:
     """The parsed body; ValueError if it is damaged, or not a JSON object that takeback wrote."""
+    return read(whole(kept))
+
+
+def read(body: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(whole(kept))
+        said = json.loads(body)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(said, dict):

@@ -108,12 +108,23 @@ class Belonging:
         return ((its_own.root,), ()) if its_own.marked else ((), (its_own.root,))
 
     def _project_of(self, run: str) -> Project:
-        if run not in self._begun:
-            info = next(self._journal.runs((run,)), None)
-            root = info.project if info else ""
-            known = next(self._journal.projects((root,)), None) if root else None
-            self._begun[run] = known or Project(root)
-        return self._begun[run]
+        return self._begun[run] if run in self._begun else self.projects_of((run,))[0]
+
+    def projects_of(self, runs: Iterable[str]) -> list[Project]:
+        """Where each of these runs began."""
+        runs = tuple(dict.fromkeys(runs))
+        if unknown := tuple(run for run in runs if run not in self._begun):
+            roots = {info.id: info.project for info in self._journal.runs(unknown)}
+            known = {one.root: one for one in self._journal.projects([*filter(None, set(roots.values()))])}
+            for run in unknown:
+                root = roots.get(run, "")
+                self._begun[run] = known.get(root, Project(root))
+        return [self._begun[run] for run in runs]
+
+    def began(self, run: str, belongs: dict[str, Any]) -> None:
+        """By what its first record says. One without a marker is asked for: another run may have found a marker."""
+        if belongs.get("marked") or not belongs:
+            self._begun[run] = Project(belongs.get("project", ""), marked=bool(belongs), began=True)
 
 
 def touched(paths: Iterable[bytes], project: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -86,6 +86,14 @@ class Journal(Projects, Protocol):
         """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
+    def any_dropped(self) -> bool:
+        """Whether a dropped effect can still be applied."""
+        ...
+
+    def any_since(self, effect: Effect) -> bool:
+        """Whether another effect was proposed or announced since this one was."""
+        ...
+
     def check(self) -> Iterator[Flaw]:
         """Everything that is wrong with it, one sentence each; nothing if it is sound."""
         ...

@@ -33,6 +33,17 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(after=point) == ["f"]
         assert books.ids(after=point - 1) == ["e", "f"]
 
+    def test_whether_another_effect_began_since(self, books: JournalBooks) -> None:
+        lease = books.open("run")
+        books.make(lease, "e", "file:///a")
+        (first,) = books.journal.effects(Query(ids=("e",)))
+        books.journal.append(lease, [Draft(Kind.CHECKPOINT, "run", "", {"label": "here"})])
+        assert not books.journal.any_since(first)
+        books.journal.append(lease, [intending("f", "run", "file:///b")])
+        assert books.journal.any_since(first)
+        (last,) = books.journal.effects(Query(ids=("f",)))
+        assert not books.journal.any_since(last)
+
     def test_effects_by_run_agent_state_and_need(self, books: JournalBooks) -> None:
         one, other = books.open("one", agent="ann"), books.open("other", agent="bob")
         books.make(one, "e", "file:///a")

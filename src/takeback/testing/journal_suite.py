@@ -252,6 +252,7 @@ class JournalSuite:
             books.journal.append(lease, [_about("e", kind)])
         assert books.effect("e").state is state
         assert books.journal.tally()[state.value] == 1
+        assert books.journal.any_dropped() == (state is State.DROPPED)
         assert not list(books.journal.check())
 
     def test_the_effect_tells_what_its_records_told(self, books: JournalBooks) -> None:
@@ -282,7 +283,7 @@ class JournalSuite:
         assert books.effect("e").dropped == Dropped(DropReason.FAILED, 7, 3)
         books.journal.append(again, [ending("e", "run")])
         assert (books.effect("e").state, books.effect("e").dropped) == (State.DONE, None)
-        assert books.journal.tally().get("dropped", 0) == 0
+        assert books.journal.tally().get("dropped", 0) == 0 and not books.journal.any_dropped()
         assert not list(books.journal.check())
 
     def test_what_is_dropped_again_is_what_was_proposed(self, books: JournalBooks, lease: Lease) -> None:

@@ -19,11 +19,19 @@ from takeback.adapters.file.states import FileState, linked_names, same
 from takeback.adapters.file.swap import bring
 from takeback.adapters.file.undo import SeenFiles, plan_undo, recognisable, unchanged
 from takeback.adapters.file.verify import look_again, manner_of, open_again, sight
-from takeback.adapters.protocol import TRAITS, Assessment, Receipt, Staged
-from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError, VerifyFailed
+from takeback.adapters.protocol import (
+    TRAITS,
+    Assessment,
+    Receipt,
+    Staged,
+    demand_captured,
+    demand_remedy,
+    refuse_foreign,
+)
+from takeback.errors import Drifted, Stuck, TakebackError, VerifyFailed
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import Bond, Sighting, Standing, leeway_of
+from takeback.model.plan import Bond, Sighting, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
@@ -46,18 +54,13 @@ class FileAdapter:
         self._seen: dict[str, dict[int, SeenDirectory]] = {}
         self._synced: set[str] = set()  # carried out here, and durable
         self._untried: set[str] = set()  # captured here, by nobody applied yet
-        self._clean: set[str] = (
-            set()
-        )  # captured and applied here, at the first attempt: no scratch can be left
+        # Captured and applied here, at the first attempt: no scratch can be left.
+        self._clean: set[str] = set()
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind != UNDO:
             return assess_change(change, self._tools)
-        if of is None or of.remedy is None:
-            raise Misuse(
-                "There is nothing to take back: the effect has no remedy.",
-                hint="Name an effect that was done.",
-            )
+        of = demand_remedy(of)
         steps = plan_undo(of, leeway_of(change), self._tools, ReadScope(progress=self._tools.progress))
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
@@ -141,16 +144,24 @@ class FileAdapter:
         self._carry_out(effect, forward=False)
 
     def _carry_out(self, effect: Effect, forward: bool, first: bool = False) -> None:
-        if effect.remedy is None:
-            raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
+        demand_captured(effect)
         move = move_of(effect)
         if move is not None:
             self._move(effect, move, go_there=forward is not move.back)
-            return
+        else:
+            self._bring_all(effect, forward, first)
+        self._synced.add(effect.id)
+        # Only now that their own names are durable.
+        for target in effect.targets:
+            if any("held" in state or "holds" in state for state in (target.before, target.after)):
+                self._at(target.resource, partial(self._release_returned, target))
+
+    def _bring_all(self, effect: Effect, forward: bool, first: bool) -> None:
         changed: list[tuple[int, Target]] = []
         targets = list(enumerate(effect.targets))
         if len(targets) > 1 and not forward:
-            self._refuse_drifted(effect)
+            # Before the first of several is touched, all are looked at.
+            refuse_foreign(self.verify(effect), effect)
         for index, target in targets if forward else reversed(targets):
             try:
                 made = self._bring(effect, index, target, forward, first)
@@ -165,8 +176,6 @@ class FileAdapter:
                 raise
         if len(targets) > 1:
             self._sync({target.resource for target in effect.targets})
-        self._synced.add(effect.id)
-        self._release_all_returned(effect)
 
     def _confirm(self, target: Target, goal: FileState, made: bool) -> None:
         """The copy is exact and durable before the original goes; also one that a killed process put there."""
@@ -186,28 +195,19 @@ class FileAdapter:
         except OSError:
             return True
 
-    def _refuse_drifted(self, effect: Effect) -> None:
-        """Before the first of several is touched, all are looked at."""
-        sighting = self.verify(effect)
-        if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
-            raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
-
     def _bring(self, effect: Effect, index: int, target: Target, forward: bool, first: bool = False) -> bool:
         start, goal = (target.before, target.after) if forward else (target.after, target.before)
         seen = self._seen.get(effect.id, {}).get(index) if forward else None
         opened = place_of if forward else open_again
         with translated(target.resource), opened(target.resource) as place:
             names = scratch(effect.id, index, place.name)
-            ready = self._ready_fd(effect.id, index, forward)
-            changed = bring(place, names, start, goal, self._tools, ready, seen, first)
+            ready = self._ready.get(effect.id, [])[index : index + 1] if forward else []
+            fd = next((one.fd for one in ready if not one.named), -1)
+            changed = bring(place, names, start, goal, self._tools, fd, seen, first)
             if len(effect.targets) == 1:
                 # Also when it was there already: who put it there may have died before this.
                 sync_directory(place)
             return changed
-
-    def _ready_fd(self, effect: str, index: int, forward: bool) -> int:
-        ready = self._ready.get(effect, []) if forward else []
-        return ready[index].fd if index < len(ready) and not ready[index].named else -1
 
     def _take_back(self, effect: Effect, changed: list[tuple[int, Target]], trouble: Exception) -> None:
         for index, target in reversed(changed):
@@ -230,8 +230,6 @@ class FileAdapter:
             else:
                 come_back(old, new, names, move, self._tools)
         self._sync({move.old, move.new})
-        self._synced.add(effect.id)
-        self._release_all_returned(effect)
 
     def _sync(self, resources: set[str]) -> None:
         """Make the names durable: each directory once."""
@@ -247,7 +245,9 @@ class FileAdapter:
         self._drop(effect.id)
         self._untried.discard(effect.id)
         if effect.remedy is None:
-            self._tidy_staged(effect)
+            staged = wanted_files(effect.change) if effect.change.kind in ("write", "write_all") else []
+            for index, wanted in enumerate(staged):
+                self._at(wanted.resource, partial(_remove_building, effect.id, index))
             return
         synced = effect.id in self._synced
         self._synced.discard(effect.id)
@@ -263,11 +263,6 @@ class FileAdapter:
         if move is not None:
             removed = Target(move.old, move.replaced, move.what)
             self._at(move.old, partial(self._tidy_target, effect.id, 0, removed))
-
-    def _tidy_staged(self, effect: Effect) -> None:
-        if effect.change.kind in ("write", "write_all"):
-            for index, wanted in enumerate(wanted_files(effect.change)):
-                self._at(wanted.resource, partial(remove_building, effect.id, index))
 
     def _at(self, resource: str, work: Callable[[Place], None]) -> None:
         try:
@@ -289,12 +284,6 @@ class FileAdapter:
                 self._remove_if_ours(aside, target, interrupted=name == names.going)
         self._release_returned(target, place)
 
-    def _release_all_returned(self, effect: Effect) -> None:
-        """Only now that their own names are durable."""
-        for target in effect.targets:
-            if any("held" in state or "holds" in state for state in (target.before, target.after)):
-                self._at(target.resource, partial(self._release_returned, target))
-
     def _release_returned(self, target: Target, place: Place) -> None:
         for state in (target.before, target.after):
             release_returned(self._tools, place, state)
@@ -303,20 +292,17 @@ class FileAdapter:
         for state in (target.before, target.after):
             if state["type"] == "absent" or "identity" in state or "meta" in state:
                 continue
-            if state["type"] == "dir" and interrupted:
-                remove_what_is_ours(aside, Custody(state, self._tools.blobs, None), self._tools)
-                if aside.stat() is None:
-                    return
-                continue
+            half_removed = state["type"] == "dir" and interrupted
             try:
-                ours = same(look(aside, manner_of(target)), state)
+                if not half_removed and not same(look(aside, manner_of(target)), state):
+                    continue
             except CannotCapture:
                 continue
-            if ours and state["type"] == "dir":
+            if state["type"] == "dir":
                 remove_what_is_ours(aside, Custody(state, self._tools.blobs, None), self._tools)
-                return
-            if ours:
+            else:
                 remove_file(aside, state, self._tools)
+            if not half_removed or aside.stat() is None:
                 return
 
     def release(self, effect: Effect) -> None:
@@ -334,7 +320,7 @@ class FileAdapter:
             self._drop(effect)
 
 
-def remove_building(effect: str, index: int, place: Place) -> None:
+def _remove_building(effect: str, index: int, place: Place) -> None:
     remove_built(place.beside(scratch(effect, index, place.name).building))
 
 

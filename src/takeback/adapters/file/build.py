@@ -3,6 +3,8 @@
 import errno
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from takeback.adapters.file.content import at, read_file, write_all, write_content, write_xattrs
@@ -10,12 +12,8 @@ from takeback.adapters.file.directory import (
     DIGEST,
     EXTRA,
     FIRST,
-    GID,
-    MODE,
-    MTIME,
     PATH,
     TYPE,
-    UID,
     WHAT,
     Row,
     extra,
@@ -23,14 +21,14 @@ from takeback.adapters.file.directory import (
 )
 from takeback.adapters.file.kernel import flush_filesystem, rename_new
 from takeback.adapters.file.os_errors import CannotCapture
-from takeback.adapters.file.paths import Handles, Place, open_below
+from takeback.adapters.file.paths import Handles, Place, open_below, status_at
 from takeback.adapters.file.states import SPECIAL, FileState, counted, same
 from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import unquote
 from takeback.storage.protocols import Blobs
 
 NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tools(NamedTuple):
@@ -72,6 +70,19 @@ def dress(fd: int, state: FileState) -> None:
         os.utime(fd, ns=(status.st_atime_ns, state["mtime"]))
 
 
+def dress_unopened(dir_fd: int, name: bytes, state: FileState) -> None:
+    """The same for what must not be opened, or cannot be."""
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
+        os.chown(name, state["uid"], state["gid"], dir_fd=dir_fd, follow_symlinks=False)
+    write_xattrs(at(dir_fd, name), state.get("xattrs", {}))
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if state["type"] != "symlink" and stat.S_IMODE(status.st_mode) != state["mode"]:
+        chmod_inode(dir_fd, name, state["mode"])
+    if status.st_mtime_ns != state["mtime"]:
+        os.utime(name, ns=(status.st_atime_ns, state["mtime"]), dir_fd=dir_fd, follow_symlinks=False)
+
+
 def file_fd(place: Place, state: FileState, tools: Tools) -> int:
     """The file without a name, complete and durable; -1 where files need names."""
     fd = nameless_file(place)
@@ -91,7 +102,7 @@ def build(place: Place, state: FileState, tools: Tools) -> None:
     """The thing under the place's (scratch) name, complete and durable."""
     kind = state["type"]
     if kind == "file":
-        fd = os.open(place.name, _CREATE, 0o600, dir_fd=place.fd)
+        fd = os.open(place.name, CREATE, 0o600, dir_fd=place.fd)
         try:
             tools.progress.expect(bytes=state["size"])
             write_content(fd, state, tools.blobs)
@@ -111,13 +122,7 @@ def _build_node(fd: int, name: bytes, kind: str, state: FileState) -> None:
         os.symlink(unquote(state["target"]), name, dir_fd=fd)
     else:
         os.mknod(name, 0o600 | SPECIAL[kind], state.get("rdev", 0), dir_fd=fd)
-    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
-        os.chown(name, state["uid"], state["gid"], dir_fd=fd, follow_symlinks=False)
-    write_xattrs(at(fd, name), state.get("xattrs", {}))
-    if kind != "symlink":
-        chmod_inode(fd, name, state["mode"])
-    os.utime(name, ns=(status.st_atime_ns, state["mtime"]), dir_fd=fd, follow_symlinks=False)
+    dress_unopened(fd, name, state)
 
 
 def chmod_inode(dir_fd: int, name: bytes, mode: int) -> None:
@@ -147,46 +152,41 @@ def _build_tree(place: Place, state: FileState, tools: Tools) -> None:
 def restore_entries(root: int, rows: list[Row], tools: Tools, owners: bool, existing: bool = False) -> None:
     """Everything a manifest lists, into an empty directory; or only what is missing of it."""
     with Handles(root) as handles:
-        restoring = _Restoring(handles, tools, owners, existing)
+        restoring = _Restoring(handles, tools, owners)
         if existing:
-            restoring.survivors(rows)
+            restoring.note_survivors(rows)
         tools.progress.expect(len(rows))
         for row in rows:
-            restoring.put(row)
+            try:
+                restoring.make(row)
+            except FileExistsError:
+                if not existing:
+                    raise
             tools.progress.moved(items=1)
         for row in reversed(rows):
             if row[TYPE] == "dir":
-                restoring.finish_directory(row)
+                dress(handles.open(row[PATH]), node_state(row) | restoring.owner)
 
 
 class _Restoring:
     """Entry by entry; `fd` is the directory in hand."""
 
-    def __init__(self, handles: Handles, tools: Tools, owners: bool, existing: bool) -> None:
+    def __init__(self, handles: Handles, tools: Tools, owners: bool) -> None:
         self.handles = handles
         self.tools = tools
-        self.owners = owners
-        self.existing = existing
+        self.owner: FileState = {} if owners else {"owner_lost": True}
         self.me = (os.geteuid(), os.getegid())
         self.masked = umask() | 0o7000  # bits a new file does not get by asking
         self.fd = -1
         self.surviving: dict[str, str] = {}
 
-    def survivors(self, rows: list[Row]) -> None:
+    def note_survivors(self, rows: list[Row]) -> None:
         """Of a file with several names the first may be gone while another is still there: that is the one file."""
         for row in rows:
             if row[TYPE] == "link":
-                name = self._at_if_there(row[PATH])
-                if name is not None and row[FIRST] not in self.surviving:
-                    self.surviving[row[FIRST]] = row[PATH]
-
-    def _at_if_there(self, path: str) -> bytes | None:
-        try:
-            name = self._at(path)
-            os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return name
+                with suppress(FileNotFoundError):
+                    os.stat(self._at(row[PATH]), dir_fd=self.fd, follow_symlinks=False)
+                    self.surviving.setdefault(row[FIRST], row[PATH])
 
     def _at(self, path: str) -> bytes:
         """Open the directory of an entry; the entry's own name."""
@@ -194,45 +194,38 @@ class _Restoring:
         self.fd = self.handles.open(parent)
         return unquote(name)
 
-    def put(self, row: Row) -> None:
-        name = self._at(row[PATH])
-        try:
-            self._make(name, row)
-        except FileExistsError:
-            if not self.existing:
-                raise
-
-    def _make(self, name: bytes, row: Row) -> None:
-        kind = row[TYPE]
+    def make(self, row: Row) -> None:
+        name, kind = self._at(row[PATH]), row[TYPE]
         if kind == "file":
+            held = row[EXTRA].get("held", "") if len(row) > EXTRA else ""
             if self.surviving and row[PATH] in self.surviving:
                 self._link(name, self.surviving[row[PATH]])
-            elif not (len(row) > EXTRA and "held" in row[EXTRA] and self._link_held(name, row)):
+            elif not (held and link_held(self.tools, held, Place(self.fd, name, ""), file_state(row))):
                 self._file(name, row)
         elif kind == "dir":
             os.mkdir(name, 0o700, dir_fd=self.fd)
         elif kind == "link":
             self._link(name, row[FIRST])
         else:
-            _build_node(self.fd, name, kind, node_state(row) | ({} if self.owners else {"owner_lost": True}))
+            _build_node(self.fd, name, kind, node_state(row) | self.owner)
 
     def _file(self, name: bytes, row: Row) -> None:
-        mode = row[MODE]
+        _, _, mode, uid, gid, mtime, _, digest = row[:EXTRA]
         at_once = not mode & self.masked
-        fd = os.open(name, _CREATE, mode if at_once else 0o600, dir_fd=self.fd)
+        fd = os.open(name, CREATE, mode if at_once else 0o600, dir_fd=self.fd)
         try:
             if len(row) > EXTRA:
                 write_content(fd, file_state(row) | row[EXTRA], self.tools.blobs)
             else:
-                for piece in self.tools.blobs.read(row[DIGEST]):
+                for piece in self.tools.blobs.read(digest):
                     write_all(fd, piece)
-            if self.owners and (row[UID], row[GID]) != self.me:
-                os.fchown(fd, row[UID], row[GID])
+            if not self.owner and (uid, gid) != self.me:
+                os.fchown(fd, uid, gid)
             if len(row) > EXTRA:
                 write_xattrs(fd, row[EXTRA].get("xattrs", {}), fresh=True)
             if not at_once:
                 os.fchmod(fd, mode)
-            os.utime(fd, ns=(row[MTIME], row[MTIME]))
+            os.utime(fd, ns=(mtime, mtime))
         finally:
             os.close(fd)
 
@@ -241,30 +234,10 @@ class _Restoring:
         source = self.handles.open(parent)
         os.link(unquote(base), name, src_dir_fd=source, dst_dir_fd=self.fd, follow_symlinks=False)
 
-    def _link_held(self, name: bytes, row: Row) -> bool:
-
-        return link_held(self.tools, extra(row)["held"], Place(self.fd, name, ""), file_state(row))
-
-    def finish_directory(self, row: Row) -> None:
-        name = self._at(row[PATH])
-        fd = open_below(self.fd, name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
-        try:
-            dress(fd, node_state(row) | self._owner())
-        finally:
-            os.close(fd)
-
-    def _owner(self) -> FileState:
-        return {} if self.owners else {"owner_lost": True}
-
 
 def node_state(row: Row) -> FileState:
-    state: FileState = {
-        "type": row[TYPE],
-        "mode": row[MODE],
-        "uid": row[UID],
-        "gid": row[GID],
-        "mtime": row[MTIME],
-    }
+    kind, _, mode, uid, gid, mtime = row[:WHAT]
+    state: FileState = {"type": kind, "mode": mode, "uid": uid, "gid": gid, "mtime": mtime}
     if row[TYPE] == "symlink":
         state["target"] = row[WHAT]
     elif row[TYPE] in ("char", "block"):
@@ -284,63 +257,51 @@ def file_state(row: Row) -> FileState:
 NOT_HELD = "other names of {name} stay with the old file; undo makes a separate one"
 
 
-def open_held(tools: Tools) -> int:
+@contextmanager
+def _opened_held(tools: Tools) -> Generator[int, None, None]:
     """A handle on the directory of held inodes; -1 if there is none."""
-    if not tools.held:
-        return -1
     try:
-        return os.open(tools.held, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fd = os.open(tools.held, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) if tools.held else -1
     except OSError:
-        return -1
+        fd = -1
+    try:
+        yield fd
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def can_hold(tools: Tools, place: Place) -> bool:
     """Whether an inode from there can be moved here: the same mount of the same filesystem."""
-    fd = open_held(tools)
-    if fd < 0:
-        return False
-    try:
-        return mount_of(fd) == mount_of(place.fd) != b""
-    finally:
-        os.close(fd)
+    with _opened_held(tools) as fd:
+        return fd >= 0 and mount_of(fd) == mount_of(place.fd) != b""
 
 
 def mount_of(fd: int) -> bytes:
     try:
         with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
-            return (
-                next((line for line in lines if line.startswith(b"mnt_id:")), b"")
-                + b"%d" % os.fstat(fd).st_dev
-            )
+            mount = next((line for line in lines if line.startswith(b"mnt_id:")), b"")
+            return mount + b"%d" % os.fstat(fd).st_dev
     except OSError:
         return b""
 
 
 def hold(tools: Tools, name: str, place: Place) -> bool:
     """Take the inode at the place away into our directory, in one step. False if it could not be moved."""
-    fd = open_held(tools)
-    if fd < 0:
-        return False
-    try:
+    with _opened_held(tools) as fd:
+        if fd < 0:
+            return False
         try:
-            rename_new(place.fd, place.name, fd, name.encode())
-        except FileExistsError:
-            if not _is_the_same(_status(fd, name), place.stat()):
-                return False  # another one waits under this name, and goes on waiting
-            os.unlink(place.name, dir_fd=place.fd)
-        os.fsync(fd)
+            try:
+                rename_new(place.fd, place.name, fd, name.encode())
+            except FileExistsError:
+                if not _is_the_same(status_at(fd, name), place.stat()):
+                    return False  # another one waits under this name, and goes on waiting
+                os.unlink(place.name, dir_fd=place.fd)
+            os.fsync(fd)
+        except OSError:
+            return False
         return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-
-
-def _status(fd: int, name: bytes | str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 def _is_the_same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
@@ -351,21 +312,16 @@ def _is_the_same(one: os.stat_result | None, other: os.stat_result | None) -> bo
 
 def link_held(tools: Tools, name: str, place: Place, wanted: FileState) -> bool:
     """Give the held inode the place's name again, if it still is what was captured."""
-    fd = open_held(tools)
-    if fd < 0:
-        return False
-    try:
-        state = read_file(fd, name, place.resource, None)
-        if not same(state, wanted):
+    with _opened_held(tools) as fd:
+        try:
+            if fd < 0 or not same(read_file(fd, name, place.resource, None), wanted):
+                return False
+            os.link(name, place.name, src_dir_fd=fd, dst_dir_fd=place.fd, follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except (OSError, CannotCapture):
             return False
-        os.link(name, place.name, src_dir_fd=fd, dst_dir_fd=place.fd, follow_symlinks=False)
         return True
-    except FileExistsError:
-        raise
-    except (OSError, CannotCapture):
-        return False
-    finally:
-        os.close(fd)
 
 
 def name_to_hold(tools: Tools, left: FileState, otherwise: str) -> str:
@@ -374,41 +330,28 @@ def name_to_hold(tools: Tools, left: FileState, otherwise: str) -> str:
     earlier: str | bool = left.get("held") or left.get("holds") or ""
     if not isinstance(earlier, str) or not earlier:
         return otherwise
-    fd = open_held(tools)
-    if fd < 0:
-        return otherwise
-    try:
-        return earlier if _status(fd, earlier) is None else otherwise
-    finally:
-        os.close(fd)
+    with _opened_held(tools) as fd:
+        return earlier if fd >= 0 and status_at(fd, earlier) is None else otherwise
 
 
 def release_returned(tools: Tools, place: Place, state: FileState) -> None:
     """Let go of every inode of this state that has its own name again, so that no name of ours stays in its group."""
     if not ("held" in state or state.get("holds")) or place.stat() is None:
         return
-    fd = open_held(tools)
-    if fd < 0:
-        return
-    try:
+    with _opened_held(tools) as fd:
+        if fd < 0:
+            return
+        held = [("", state["held"])] if "held" in state else []  # by path inside, empty for the thing itself
+        if not held:
+            rows = read_manifest(tools.blobs, state["manifest"])
+            held = [(row[PATH], extra(row)["held"]) for row in rows if "held" in extra(row)]
         released = False
-        for path, name in _held_in(state, tools):
-            held = _status(fd, name)
-            if held is not None and _is_the_same(held, _status_below(place, path)):
+        for path, name in held:
+            if _is_the_same(status_at(fd, name), _status_below(place, path)):
                 os.unlink(name, dir_fd=fd)
                 released = True
         if released:
             os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _held_in(state: FileState, tools: Tools) -> list[tuple[str, str]]:
-    """What is held of a state: its path inside (empty for the thing itself), and the name of the held inode."""
-    if "held" in state:
-        return [("", state["held"])]
-    rows = read_manifest(tools.blobs, state["manifest"])
-    return [(row[PATH], extra(row)["held"]) for row in rows if "held" in extra(row)]
 
 
 def _status_below(place: Place, path: str) -> os.stat_result | None:
@@ -421,7 +364,7 @@ def _status_below(place: Place, path: str) -> os.stat_result | None:
     except OSError:
         return None  # whatever is in the way, it is not there under its own name
     try:
-        return _status(fd, unquote(name))
+        return status_at(fd, unquote(name))
     finally:
         os.close(fd)
 
@@ -449,31 +392,22 @@ def stays_apart(tools: Tools, state: FileState) -> str:
 
 def _waits(tools: Tools, name: str, wanted: FileState) -> bool:
     """Whether the held inode is still what was captured."""
-    fd = open_held(tools)
-    if fd < 0:
-        return False
-    try:
-        status = _status(fd, name)
-        if status is None:
+    with _opened_held(tools) as fd:
+        try:
+            status = status_at(fd, name) if fd >= 0 else None
+            if status is None:
+                return False
+            # Reading is for the case of doubt: a tree may have thousands of them.
+            if (status.st_size, status.st_mtime_ns) == (wanted["size"], wanted["mtime"]):
+                return stat.S_IMODE(status.st_mode) == wanted["mode"]
+            return same(read_file(fd, name, name, None), wanted)
+        except (OSError, CannotCapture):
             return False
-        # Reading is for the case of doubt: a tree may have thousands of them.
-        if (status.st_size, status.st_mtime_ns) == (wanted["size"], wanted["mtime"]):
-            return stat.S_IMODE(status.st_mode) == wanted["mode"]
-        return same(read_file(fd, name, name, None), wanted)
-    except (OSError, CannotCapture):
-        return False
-    finally:
-        os.close(fd)
 
 
 def release_held(tools: Tools, effect: str) -> None:
     """Let go of all inodes that are held for an effect."""
-    fd = open_held(tools)
-    if fd < 0:
-        return
-    try:
-        for name in os.listdir(fd):
+    with _opened_held(tools) as fd:
+        for name in os.listdir(fd) if fd >= 0 else ():
             if name.startswith(effect):
                 os.unlink(name, dir_fd=fd)
-    finally:
-        os.close(fd)

@@ -8,9 +8,10 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from takeback.adapters.file.os_errors import CannotCapture
-from takeback.adapters.file.states import FileState
+from takeback.adapters.file.states import FileState, inode_state
 from takeback.model.content import Naming, read_pieces
 from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import quote, unquote
@@ -21,6 +22,7 @@ from takeback.storage.protocols import Blobs
 
 _KEPT = ("user.", "trusted.", "system.posix_acl_", "security.capability")
 OVERLAY = ("user.overlay.", "trusted.overlay.")  # overlayfs's own bookkeeping, not part of a file
+ORIGINS = tuple(f"{prefix}origin" for prefix in OVERLAY)
 CAPABILITY = "security.capability"
 _NONE_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
 
@@ -45,10 +47,18 @@ def read_xattrs(where: Where) -> dict[str, str]:
         raise
     found: dict[str, str] = {}
     for name in names:
-        if _counts(name):
+        if name.startswith(_KEPT) and not name.startswith(OVERLAY):
             value = binascii.b2a_base64(os.getxattr(where, name, follow_symlinks=follow), newline=False)
             found[quote(os.fsencode(name))] = value.decode("ascii")
     return found
+
+
+def overlay_origin(where: Where) -> bytes | None:
+    """The kernel's note of the file that this one was copied from to be changed; not on every filesystem."""
+    for name in ORIGINS:
+        with suppress(OSError):
+            return os.getxattr(where, name, follow_symlinks=isinstance(where, int))
+    return None
 
 
 def write_xattrs(where: Where, wanted: dict[str, str], fresh: bool = False) -> None:
@@ -60,10 +70,6 @@ def write_xattrs(where: Where, wanted: dict[str, str], fresh: bool = False) -> N
     for name in sorted(wanted, key=lambda each: (each == CAPABILITY, each)):
         if present.get(name) != wanted[name]:
             os.setxattr(where, unquote(name), binascii.a2b_base64(wanted[name]), follow_symlinks=follow)
-
-
-def _counts(name: str) -> bool:
-    return name.startswith(_KEPT) and not name.startswith(OVERLAY)
 
 
 PIECE = 1 << 20
@@ -129,18 +135,8 @@ def _read_once(
     last = os.fstat(fd)
     if (last.st_size, last.st_mtime_ns, last.st_ctime_ns) != (size, first.st_mtime_ns, first.st_ctime_ns):
         return None
-    state: FileState = {
-        "type": "file",
-        "size": size,
-        "digest": digest,
-        "mode": stat.S_IMODE(last.st_mode),
-        "uid": last.st_uid,
-        "gid": last.st_gid,
-        "mtime": last.st_mtime_ns,
-        "dev": last.st_dev,
-        "ino": last.st_ino,
-        "nlink": last.st_nlink,
-    }
+    state: FileState = {"type": "file", "size": size, "digest": digest, **inode_state(last)}
+    state["nlink"] = last.st_nlink
     if time.time_ns() - last.st_ctime_ns > _YOUNG:
         state["ctime"] = last.st_ctime_ns
     if not owners:

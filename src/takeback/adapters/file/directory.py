@@ -8,12 +8,13 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.content import at, read_file, read_xattrs
 from takeback.adapters.file.os_errors import CannotCapture, mounted
-from takeback.adapters.file.paths import Handles, open_below
-from takeback.adapters.file.states import TYPES, FileState
+from takeback.adapters.file.paths import Handles, open_below, status_at
+from takeback.adapters.file.states import TYPES, FileState, inode_state
 from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import quote
 from takeback.storage.protocols import Blobs
@@ -21,10 +22,8 @@ from takeback.storage.protocols import Blobs
 # What is inside a directory, one JSON line an entry, so that ten thousand files make one small journal record.
 #
 # A row is `[type, path, mode, uid, gid, mtime, size|rdev|target, digest, extra]`, or `["link", path,
-# first]` for
-# a further name of a file listed before. Directories come before what is in them, and the entries of one
-# directory
-# stand together.
+# first]` for a further name of a file listed before. Directories come before what is in them, and the
+# entries of one directory stand together.
 
 
 Row = list[Any]
@@ -38,8 +37,7 @@ def extra(row: Row) -> dict[str, Any]:
 
 
 def encoded(rows: Iterable[Row]) -> bytes:
-    lines = [_line(row) for row in rows]
-    return "\n".join(lines).encode("ascii")
+    return "\n".join([_line(row) for row in rows]).encode("ascii")
 
 
 def _line(row: Row) -> str:
@@ -145,16 +143,12 @@ def listed(
                 raise mounted(f"{resource}/{path}") from None
             raise
         with os.scandir(fd) as found:
-            entries = sorted(found, key=_name)
+            entries = sorted(found, key=attrgetter("name"))
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 name = quote(os.fsencode(entry.name))
                 pending.append(f"{path}/{name}" if path else name)
         yield fd, path, entries
-
-
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
 
 
 def read_tree(root_fd: int, resource: str, scope: ReadScope) -> SeenDirectory:
@@ -252,25 +246,13 @@ class _Reading:
             os.close(inner)
 
     def _excluded(self, fd: int, entry: os.DirEntry[str], path: str, reason: str) -> None:
-        try:
-            seen = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
+        seen = status_at(fd, entry.name)
+        if seen is None:
             return
-        kind = TYPES[stat.S_IFMT(seen.st_mode)]
+        kind, mode = TYPES[stat.S_IFMT(seen.st_mode)], stat.S_IMODE(seen.st_mode)
         self.signatures[path] = sign(seen, time.time_ns())
-        mode = stat.S_IMODE(seen.st_mode)
-        row = [
-            kind,
-            path,
-            mode,
-            seen.st_uid,
-            seen.st_gid,
-            seen.st_mtime_ns,
-            seen.st_size,
-            "",
-            {"excluded": reason, "ino": seen.st_ino},
-        ]
-        self.rows.append(row)
+        row = [kind, path, mode, seen.st_uid, seen.st_gid, seen.st_mtime_ns, seen.st_size, ""]
+        self.rows.append([*row, {"excluded": reason, "ino": seen.st_ino}])
 
 
 def sign(seen: os.stat_result, now: int) -> Signature:
@@ -311,18 +293,14 @@ def tree_state(root_fd: int, resource: str, seen: SeenDirectory, scope: ReadScop
     excluded = sum("excluded" in row[EXTRA] for row in seen.rows if len(row) > EXTRA)
     manifest = ""
     elsewhere = with_names_elsewhere(seen.rows)
-    if scope.hold:
-        _hold_names(elsewhere, scope.hold)
+    for row in elsewhere if scope.hold else ():
+        # Made from the path, so that the same file has the same name when a redo takes the tree away once more.
+        row[EXTRA]["held"] = f"{scope.hold}-{hashlib.sha256(row[PATH].encode()).hexdigest()[:16]}"
     if scope.keep:
         manifest = scope.keep.put(encoded(_portable(seen.rows)), like=resource, refs=blobs_in(seen.rows))
     state: FileState = {
         "type": "dir",
-        "mode": stat.S_IMODE(top.st_mode),
-        "uid": top.st_uid,
-        "gid": top.st_gid,
-        "mtime": top.st_mtime_ns,
-        "dev": top.st_dev,
-        "ino": top.st_ino,
+        **inode_state(top),
         "manifest": manifest,
         "content": content_digest(seen.rows, scope.owners),
         "entries": len(seen.rows),
@@ -348,12 +326,6 @@ def with_names_elsewhere(rows: list[Row]) -> list[Row]:
         if row[TYPE] == "link":
             inside[row[FIRST]] = inside.get(row[FIRST], 0) + 1
     return [row for row in rows if extra(row).get("nlink", 0) > 1 + inside.get(row[PATH], 0)]
-
-
-def _hold_names(rows: list[Row], prefix: str) -> None:
-    """Made from the path, so that the same file has the same name when a redo takes the tree away once more."""
-    for row in rows:
-        row[EXTRA]["held"] = f"{prefix}-{hashlib.sha256(row[PATH].encode()).hexdigest()[:16]}"
 
 
 def _portable(rows: list[Row]) -> Iterator[Row]:

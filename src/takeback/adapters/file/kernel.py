@@ -7,7 +7,6 @@ import struct
 import time
 from collections.abc import Sequence
 from functools import cache, partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ class Freeing:
     def __enter__(self) -> "Freeing":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._waiting is not None:
             for _ in self._threads:
                 self._waiting.put(-1)

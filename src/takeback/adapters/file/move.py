@@ -33,8 +33,7 @@ from takeback.model.resource import display
 # where it was.
 #
 # It is an effect with two targets and nothing of its own: what appears comes first, what goes comes last,
-# there and back.
-# So a crash at any moment leaves one of them whole in the world, and both in the store.
+# there and back. So a crash at any moment leaves one of them whole in the world, and both in the store.
 
 
 ACROSS = "across"  # in the payload of a move's remedy, and of the remedies of its undo and redo
@@ -120,10 +119,9 @@ def go(
 ) -> None:
     """From the old name to the new one. Twice is once."""
     there, here = look(new, move.what), look(old, move.what)
-    if _is(there, move.what) and here["type"] == "absent":
-        _remove_replaced(old, names, move, tools, seen)  # only scratch of a killed one can be left
-        return
-    if not halfway(old, new, move, here, there):
+    # If it is there already, only scratch of a killed one can be left.
+    is_there = _is(there, move.what) and here["type"] == "absent"
+    if not is_there and not halfway(old, new, move, here, there):
         _demand(old, here, move.what)
         if move.replaced["type"] == "absent":
             _rename(old, new, move)
@@ -134,7 +132,8 @@ def go(
             found = look(old)
             _exchange(old, new, move)
             raise drifted(new, move.replaced, found)
-    _remove_replaced(old, names, move, tools, seen)
+    if move.replaced["type"] != "absent":
+        bring(old, names, move.replaced, ABSENT, tools, seen=seen)
 
 
 def come_back(old: Place, new: Place, names: Scratch, move: FileMove, tools: Tools) -> None:
@@ -163,13 +162,6 @@ def halfway(old: Place, new: Place, move: FileMove, here: FileState, there: File
     if not same_inode(there, move.what) or same_inode(here, move.what):
         return False
     return same(look(old, move.replaced), move.replaced)
-
-
-def _remove_replaced(
-    old: Place, names: Scratch, move: FileMove, tools: Tools, seen: SeenDirectory | None
-) -> None:
-    if move.replaced["type"] != "absent":
-        bring(old, names, move.replaced, ABSENT, tools, seen=seen)
 
 
 def _is(found: FileState, what: FileState) -> bool:

@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-from types import TracebackType
 
 from takeback.errors import Drifted, Misuse, NoRemedy, ResourceUnreachable, TakebackError
 from takeback.model.resource import display, path_of, quote
@@ -53,9 +52,7 @@ class translated:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, OSError):
             raise in_our_words(error, self.resource) from error
 

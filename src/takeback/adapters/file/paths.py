@@ -4,8 +4,7 @@ import errno
 import os
 import stat
 from collections import deque
-from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from takeback.adapters.file.kernel import AT_ROOT, open_strictly
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
@@ -28,9 +27,7 @@ class Place:
     def __enter__(self) -> "Place":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.fd)
 
     def beside(self, name: bytes) -> "Place":
@@ -38,14 +35,15 @@ class Place:
         return Place(self.fd, name, self.resource)
 
     def stat(self) -> os.stat_result | None:
-        try:
-            return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
+        return status_at(self.fd, self.name)
 
-    def is_link(self) -> bool:
-        status = self.stat()
-        return status is not None and stat.S_ISLNK(status.st_mode)
+
+def status_at(fd: int, name: bytes | str) -> os.stat_result | None:
+    """Of a name in an open directory, if there is one."""
+    try:
+        return os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def open_place(resource: str) -> Place:
@@ -63,31 +61,18 @@ def open_place(resource: str) -> Place:
 
 def open_below(fd: int, path: bytes, flags: int, cross_mounts: bool = True) -> int:
     """Like openat, for paths of any length, following no symbolic link."""
-    if len(path) <= _CHUNK:
-        return open_strictly(fd, path or b".", flags, cross_mounts)
-    *chunks, last = _chunks(path)
-    opened = -1
+    above = fd
     try:
-        for chunk in chunks:
-            inner = open_strictly(
-                opened if opened >= 0 else fd, chunk, os.O_PATH | os.O_DIRECTORY, cross_mounts
-            )
-            if opened >= 0:
-                os.close(opened)
-            opened = inner
-        return open_strictly(opened, last, flags, cross_mounts)
+        while len(path) > _CHUNK:
+            cut = path.rindex(b"/", 0, _CHUNK + 1)
+            inner = open_strictly(above, path[:cut], os.O_PATH | os.O_DIRECTORY, cross_mounts)
+            if above != fd:
+                os.close(above)
+            above, path = inner, path[cut + 1 :]
+        return open_strictly(above, path or b".", flags, cross_mounts)
     finally:
-        if opened >= 0:
-            os.close(opened)
-
-
-def _chunks(path: bytes) -> list[bytes]:
-    chunks: list[bytes] = []
-    while len(path) > _CHUNK:
-        cut = path.rindex(b"/", 0, _CHUNK + 1)
-        chunks.append(path[:cut])
-        path = path[cut + 1 :]
-    return [*chunks, path]
+        if above != fd:
+            os.close(above)
 
 
 def path_bytes(path: object) -> bytes:
@@ -130,7 +115,7 @@ def _by_the_kernel(path: bytes, follow: bool) -> str:
         found = os.readlink(b"/proc/self/fd/%d" % fd)
         if not found.startswith(b"/") or found.endswith(b" (deleted)"):
             return ""
-        if follow and Place(fd, name, "").is_link():
+        if follow and (status := status_at(fd, name)) and stat.S_ISLNK(status.st_mode):
             return ""
     except OSError:
         return ""
@@ -220,57 +205,66 @@ class _Walk:
         )
 
 
-# Directories below one root, each opened from a neighbour that is still open: depth costs no time and few
-# handles.
+class KeptOpen:
+    """Directories by name. A handle that is given out stays open until many others were asked for."""
 
+    most = 32
 
-_KEPT = 32
-_LIST = os.O_RDONLY | os.O_DIRECTORY
-
-
-class Handles:
-    """By quoted path from the root. A handle that is given out stays open until many others were asked for."""
-
-    def __init__(self, root: int) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._kept: dict[str, int] = {}  # the one used last stands last
-        self._inodes: dict[str, tuple[int, int]] = {}
 
-    def __enter__(self) -> "Handles":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         for fd in self._kept.values():
             os.close(fd)
         self._kept.clear()
 
-    def open(self, path: str) -> int:
-        """Never through a symbolic link or a mount point; those are refused by the kernel."""
-        if not path:
-            return self._root
-        fd = self._kept.pop(path, -1)
+    def open(self, name: str) -> int:
+        fd = self._kept.pop(name, -1)
         if fd < 0:
-            fd = self._opened(path)
-            if len(self._kept) >= _KEPT:
+            fd = self._opened(name)
+            if len(self._kept) >= self.most:
                 os.close(self._kept.pop(next(iter(self._kept))))
-        self._kept[path] = fd
+        self._kept[name] = fd
         return fd
 
-    def _opened(self, path: str) -> int:
-        parent, _, name = path.rpartition("/")
+    def _opened(self, name: str) -> int:
+        raise NotImplementedError
+
+
+_LIST = os.O_RDONLY | os.O_DIRECTORY
+
+
+class Handles(KeptOpen):
+    """Directories below one root, by quoted path, each opened from a neighbour that is still open: depth costs no time
+    and few handles. Never through a symbolic link or a mount point; those are refused by the kernel."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__()
+        self._root = root
+        self._inodes: dict[str, tuple[int, int]] = {}
+
+    def open(self, name: str) -> int:
+        return super().open(name) if name else self._root
+
+    def _opened(self, name: str) -> int:
+        parent, _, last = name.rpartition("/")
         above = self._kept.get(parent, -1)
         if above >= 0:
             # It is needed again by the others in it.
             self._kept[parent] = self._kept.pop(parent)
-            fd = open_below(above, unquote(name), _LIST, cross_mounts=False)
+            fd = open_below(above, unquote(last), _LIST, cross_mounts=False)
         else:
-            fd = self._from_inside(path)
+            fd = self._from_inside(name)
             if fd < 0:
-                fd = open_below(self._root, unquote(path), _LIST, cross_mounts=False)
-        if path not in self._inodes:
-            self._inodes[path] = _inode(fd)
+                fd = open_below(self._root, unquote(name), _LIST, cross_mounts=False)
+        if name not in self._inodes:
+            self._inodes[name] = _inode(fd)
         return fd
 
     def _from_inside(self, path: str) -> int:
@@ -298,8 +292,8 @@ def _inode(fd: int) -> tuple[int, int]:
 # whose it is.
 #
 # `…~` is being built and is ours alone. The plain name is a finished thing about to be swapped in, or what
-# it was
-# swapped against and has not been looked at yet. `…!` was looked at, is in the store, and is being removed.
+# it was swapped against and has not been looked at yet. `…!` was looked at, is in the store, and is being
+# removed.
 
 
 PREFIX = ".takeback-"

@@ -26,7 +26,7 @@ from takeback.adapters.file.directory import (  # fmt: skip
 from takeback.adapters.file.kernel import Freeing
 from takeback.adapters.file.look import look
 from takeback.adapters.file.os_errors import CannotCapture, Unremovable
-from takeback.adapters.file.paths import Handles, Place, open_below
+from takeback.adapters.file.paths import Handles, Place, open_below, status_at
 from takeback.adapters.file.states import TYPES, FileState, same, signature
 from takeback.model.resource import quote, unquote
 from takeback.storage.protocols import Blobs
@@ -34,9 +34,8 @@ from takeback.storage.protocols import Blobs
 # Whether a thing that was moved aside is what was captured; only then may it be removed.
 
 
-_CHEAP_TO_READ = (
-    64 << 10
-)  # below this, reading is as quick as being clever and also sees stores through a mapping
+# Below this, reading is as quick as being clever and also sees stores through a mapping.
+_CHEAP_TO_READ = 64 << 10
 
 
 class Custody:
@@ -45,8 +44,8 @@ class Custody:
     def __init__(self, state: FileState, blobs: Blobs, seen: SeenDirectory | None) -> None:
         self._state = state
         self._blobs = blobs
+        self._seen = seen
         self._signatures = seen.signatures if seen else {}
-        self._seen_rows = seen.rows if seen else None
         self._rows: dict[str, Row] | None = None
 
     @property
@@ -55,18 +54,15 @@ class Custody:
 
     def rows(self) -> dict[str, Row]:
         if self._rows is None:
-            listed = self._seen_rows
-            if listed is None:
-                listed = read_manifest(self._blobs, self._state["manifest"])
+            listed = self._seen.rows if self._seen else read_manifest(self._blobs, self._state["manifest"])
             self._rows = {row[PATH]: row for row in listed}
         return self._rows
 
     def ours(self, fd: int, name: str, path: str) -> bool:
-        try:
-            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
+        status = status_at(fd, name)
+        if status is None or untouched(status, self._signatures.get(path)):
             return True
-        return untouched(status, self._signatures.get(path)) or self._as_listed(fd, name, path, status)
+        return self._as_listed(fd, name, path, status)
 
     def _as_listed(self, fd: int, name: str, path: str, status: os.stat_result) -> bool:
         row = self.rows().get(path)
@@ -78,15 +74,12 @@ class Custody:
             return _is_left_out(row, status)
         if row[TYPE] == "dir":
             return True
-        place = Place(fd, os.fsencode(name), "")
         if row[TYPE] != "file":
-            found = look(place)
-            return same(found | {"owner_lost": True}, node_state(row))
+            return same(look(Place(fd, os.fsencode(name), "")) | {"owner_lost": True}, node_state(row))
         try:
-            found = read_file(fd, name, path, None)
+            return same(read_file(fd, name, path, None) | {"owner_lost": True}, file_state(row))
         except CannotCapture:
             return False
-        return same(found | {"owner_lost": True}, file_state(row))
 
     def left_out(self, path: str) -> bool:
         row = self.rows().get(path) if self._state.get("left_out") else None
@@ -175,14 +168,10 @@ def remove_built(place: Place) -> None:
         return
     if stat.S_ISDIR(status.st_mode):
         with Freeing() as freeing:
-            _empty(place, _of_our_making, freeing)
+            _empty(place, lambda fd, name, path: True, freeing)
         os.rmdir(place.name, dir_fd=place.fd)
     else:
         os.unlink(place.name, dir_fd=place.fd)
-
-
-def _of_our_making(fd: int, name: str, path: str) -> bool:
-    return True
 
 
 def remove_file(place: Place, state: FileState, tools: Tools, freeing: Freeing | None = None) -> None:

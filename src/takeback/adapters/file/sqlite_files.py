@@ -106,25 +106,22 @@ def _open_files() -> Iterator[tuple[int, Inode]]:
 # A SQLite database is several files: itself, its write-ahead log and that one's index, or its rollback journal.
 
 
-_SIDE_FILES = (b"-wal", b"-shm", b"-journal")
-
-
 def database_of(name: bytes, names: Collection[bytes]) -> bytes | None:
     """The database that a name in a directory belongs to; None if it stands alone."""
-    for suffix in _SIDE_FILES:
+    for suffix in _BESIDE:
         if name.endswith(suffix) and name[: -len(suffix)] in names:
             return name[: -len(suffix)]
-    return name if any(name + suffix in names for suffix in _SIDE_FILES) else None
+    return name if any(name + suffix in names for suffix in _BESIDE) else None
 
 
 def unit_of(database: bytes, names: Collection[bytes]) -> tuple[bytes, ...]:
-    return (database, *(database + suffix for suffix in _SIDE_FILES if database + suffix in names))
+    return (database, *(database + suffix for suffix in _BESIDE if database + suffix in names))
 
 
 def units_in(names: Collection[bytes], touched: Iterable[bytes]) -> list[tuple[bytes, ...]]:
     """The databases of which something was touched, each with all its files."""
     together = b"\0".join(names)
-    if not any(suffix in together for suffix in _SIDE_FILES):
+    if not any(suffix in together for suffix in _BESIDE):
         return []
     known = set(names)
     found = {one for name in touched if (one := database_of(name, known))}

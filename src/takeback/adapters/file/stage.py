@@ -2,13 +2,14 @@
 
 import os
 import stat
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.build import Tools, nameless_file
 from takeback.adapters.file.content import CAPABILITY, PIECE, read_xattrs, write_all, write_xattrs
 from takeback.adapters.file.os_errors import CannotCapture
 from takeback.adapters.file.paths import Place, open_below, scratch
-from takeback.adapters.file.states import FileState
+from takeback.adapters.file.states import FileState, inode_state
 from takeback.errors import NoRemedy
 from takeback.model.change import Change
 from takeback.model.resource import display, path_of
@@ -37,14 +38,9 @@ class WantedFile(NamedTuple):
 
 
 def wanted_files(change: Change) -> list[WantedFile]:
-    if change.kind == "write":
-        return [_wanted(change.resource, change.args)]
-    listed: list[dict[str, Any]] = change.args["files"]
-    return [_wanted(each["resource"], each) for each in listed]
-
-
-def _wanted(resource: str, args: dict[str, Any]) -> WantedFile:
-    return WantedFile(resource, args["content"], args.get("mode"), args.get("size"))
+    one = change.args | {"resource": change.resource}
+    listed: list[dict[str, Any]] = [one] if change.kind == "write" else change.args["files"]
+    return [WantedFile(one["resource"], one["content"], one.get("mode"), one.get("size")) for one in listed]
 
 
 def make_ready(
@@ -55,10 +51,8 @@ def make_ready(
     fd = -1 if named else nameless_file(place, 0o666)
     if fd < 0:
         named = True
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(building, dir_fd=place.fd)
-        except FileNotFoundError:
-            pass
         fd = os.open(building, _CREATE, 0o666, dir_fd=place.fd)
     try:
         content = _fill(fd, wanted.digest, tools)
@@ -117,7 +111,11 @@ def _inherit(fd: int, place: Place, wanted: WantedFile, inexact: bool) -> FileSt
         demand_readable(place.resource, mode)
     if dressed:
         new, xattrs = os.fstat(fd), read_xattrs(fd)
-    return _state_of(new, xattrs, wanted.digest) | ({"owner_lost": True} if owner_lost else {})
+    state: FileState = {"type": "file", "size": new.st_size, "digest": wanted.digest, **inode_state(new)}
+    state["nlink"] = 1
+    if xattrs:
+        state["xattrs"] = xattrs
+    return state | ({"owner_lost": True} if owner_lost else {})
 
 
 def demand_readable(resource: str, mode: int) -> None:
@@ -141,21 +139,3 @@ def _xattrs_at(place: Place) -> dict[str, str]:
         return read_xattrs(old)
     finally:
         os.close(old)
-
-
-def _state_of(status: os.stat_result, xattrs: dict[str, str], digest: str) -> FileState:
-    state: FileState = {
-        "type": "file",
-        "size": status.st_size,
-        "digest": digest,
-        "mode": stat.S_IMODE(status.st_mode),
-        "uid": status.st_uid,
-        "gid": status.st_gid,
-        "mtime": status.st_mtime_ns,
-        "dev": status.st_dev,
-        "ino": status.st_ino,
-        "nlink": 1,
-    }
-    if xattrs:
-        state["xattrs"] = xattrs
-    return state

@@ -4,6 +4,7 @@ Beside the full states there are three reduced ones: `meta` (only the mode count
 is counts, not what is in it: move), and `excluded` (it was there but could not be captured).
 """
 
+import os
 import stat
 import time
 from collections.abc import Iterable
@@ -37,7 +38,20 @@ _COUNTS: dict[str, tuple[str, ...]] = {
     "char": ("mode", "xattrs", "rdev"),
     "block": ("mode", "xattrs", "rdev"),
 }
+_INSIDE = ("digest", "content", "target", "rdev", "excluded", "identity")
 _FLEETING = ("dev", "ino", "ctime", "nlink", "born")
+
+
+def inode_state(status: os.stat_result) -> FileState:
+    """What every inode carries."""
+    return {
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "mtime": status.st_mtime_ns,
+        "dev": status.st_dev,
+        "ino": status.st_ino,
+    }
 
 
 def same(one: FileState, other: FileState) -> bool:
@@ -162,7 +176,8 @@ def difference(left: FileState, found: FileState, effect: str = "") -> str:
     than = f"effect {effect} left" if effect else "expected"
     if found["type"] == "absent":
         return f"is gone, and {_was(words(left), effect)}"
-    if left["type"] == found["type"] and ("meta" in left or _same_inside(left, found)):
+    same_inside = all(left.get(key) == found.get(key) for key in _INSIDE)
+    if left["type"] == found["type"] and ("meta" in left or same_inside):
         if left["mode"] != found["mode"]:
             wanted = f"mode {left['mode']:04o}"
             return f"has mode {found['mode']:04o}, and {_was(wanted, effect)}"
@@ -174,11 +189,6 @@ def difference(left: FileState, found: FileState, effect: str = "") -> str:
     if left["type"] == found["type"] == "dir" and left.get("entries", -1) == found.get("entries"):
         return f"is not as {than} it inside" if effect else "is not as expected inside"
     return f"is now {words(found)}, and {_was(words(left), effect)}"
-
-
-def _same_inside(left: FileState, found: FileState) -> bool:
-    keys = ("digest", "content", "target", "rdev", "excluded", "identity")
-    return all(left.get(key) == found.get(key) for key in keys)
 
 
 def _was(thing: str, effect: str) -> str:

@@ -243,7 +243,9 @@ class SqliteAdapter(DatabaseAdapter):
         database = database_of(effect)
         self._ask(database, "snapshot", _copy(database, effect))
         self._close_file()
-        around = os.environ.get("TAKEBACK_PROGRAM", "")  # a program can be inside another one: then it belongs to both
+        around = os.environ.get(
+            "TAKEBACK_PROGRAM", ""
+        )  # a program can be inside another one: then it belongs to both
         return {MARK: f"{around} {effect.id}".strip()}
 
     def recall(self, effect: Effect, files: Mapping[str, Iterable[bytes]]) -> None:

@@ -8,8 +8,15 @@ from takeback.adapters.file.os_errors import translated
 from takeback.adapters.file.paths import scratch
 from takeback.adapters.file.sqlite_files import refuse_in_use
 from takeback.adapters.file.verify import look_again, off_its_ground
-from takeback.adapters.protocol import TRAITS, Assessment, Receipt
-from takeback.adapters.tree.apply import Carrier
+from takeback.adapters.protocol import (
+    TRAITS,
+    Assessment,
+    Receipt,
+    demand_captured,
+    demand_remedy,
+    refuse_foreign,
+)
+from takeback.adapters.tree.apply import Carrier, bring_to_rest
 from takeback.adapters.tree.build import Lent
 from takeback.adapters.tree.capture import (
     VERSION,
@@ -22,10 +29,10 @@ from takeback.adapters.tree.capture import (
 from takeback.adapters.tree.git.layout import may_be_gits
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.swap import Swap
-from takeback.adapters.tree.targets import WATCH, Unit, in_order, read_targets, units_of
+from takeback.adapters.tree.targets import WATCH, Unit, bonds_of, read_targets, units_of
 from takeback.adapters.tree.undo import PathStep, SeenPath, TreeUndo
 from takeback.adapters.tree.verify import sight
-from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
+from takeback.errors import Misuse, TakebackError
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect, State
 from takeback.model.plan import Bond, Sighting, Standing, leeway_of
@@ -57,47 +64,36 @@ class TreeAdapter:
         self._tools = Tools(blobs, held, progress=progress)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
-        self._clean: set[str] = (
-            set()
-        )  # captured and applied here, at the first attempt: no scratch can be left
+        # Captured and applied here, at the first attempt: no scratch can be left.
+        self._clean: set[str] = set()
         # By whoever asked last what an undo would do; most ask twice, and then do it.
         self._seen: tuple[str, Mapping[str, SeenPath]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
-        self._met: set[str] = (
-            set()
-        )  # found done, and not recorded as done: who did it may have died at the end
+        # Found done, and not recorded as done: who did it may have died at the end.
+        self._met: set[str] = set()
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind == UNDO:
             return self._assess_undo(change, of)
         targets = [t for t in read_targets(self._tools.blobs, change.args["targets"]) if not is_timed(t)]
         if change.kind != WATCH:
-            self._tools.progress.expect(len(targets))
             with Places(targets) as places:
-                for _, target in in_order(targets):
-                    demand_before(target, places)
-                    self._tools.progress.moved(items=1)
+                demand_before(targets, places, self._tools.progress)
         if change.phase.was_held:  # who merges at once has just looked
             refuse_in_use(target.resource for target in targets if target.before["type"] == "file")
-        lost: list[str] = list(change.args.get("lost", ()))
         why = "the earlier content is in the store, path by path"
         return Assessment(
             resources=tuple(target.resource for target in targets),
             offers=(Offer(Strategy.SNAPSHOT, exact=change.args.get("exact", True), why=why),),
             changes_nothing=not targets,
-            lost=tuple(lost),
+            lost=tuple(change.args.get("lost", ())),
         )
 
     def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
-        if of is None or of.remedy is None:
-            raise Misuse(
-                "There is nothing to take back: the effect has no remedy.",
-                hint="Name an effect that was done.",
-            )
+        of = demand_remedy(of)
         name, lately = self._seen
-        undoing = self._undoing(change, of, keep=False, lately=lately if name == of.id else None)
-        steps = self._in_git(undoing.plan(), change, of, keep=False)
-        self._seen = (of.id, undoing.seen)
+        steps, seen = self._planned(change, of, keep=False, lately=lately if name == of.id else {})
+        self._seen = (of.id, seen)
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         why = "what is there now is kept, so that redo can bring it back"
@@ -108,16 +104,15 @@ class TreeAdapter:
             outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
         )
 
-    def _undoing(
-        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, SeenPath] | None = None
-    ) -> TreeUndo:
-        return TreeUndo(of, leeway_of(change), self._tools, keep, lately)
-
-    def _in_git(self, steps: list[PathStep], change: Change, of: Effect, keep: bool) -> list[PathStep]:
-        """With what lies inside git directories compared by what it means to git."""
+    def _planned(
+        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, SeenPath]
+    ) -> tuple[list[PathStep], Mapping[str, SeenPath]]:
+        """What lies inside git directories is compared by what it means to git."""
         from takeback.adapters.tree.git.undo import git_aware
 
-        return git_aware(steps, of, leeway_of(change).on_conflict, self._tools, keep)
+        leeway = leeway_of(change)
+        undoing = TreeUndo(of, leeway, self._tools, keep, lately)
+        return git_aware(undoing.plan(), of, leeway.on_conflict, self._tools, keep), undoing.seen
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
@@ -140,15 +135,9 @@ class TreeAdapter:
         if effect.change.kind != UNDO:
             remedy = capture_change(effect, self.name, self._tools)
         else:
-            of = effect.of
-            if of is None or of.remedy is None:
-                raise Misuse(
-                    "There is nothing to take back: the effect has no remedy.",
-                    hint="Name an effect that was done.",
-                )
+            of = demand_remedy(effect.of)
             self._seen = ("", {})
-            planned = self._undoing(effect.change, of, keep=True).plan()
-            steps = self._in_git(planned, effect.change, of, keep=True)
+            steps, _ = self._planned(effect.change, of, keep=True, lately={})
             remedy = capture_undo(effect, of, steps, self.name, self._tools)
         self._untried.add(effect.id)
         return remedy
@@ -165,8 +154,6 @@ class TreeAdapter:
         return effect.targets
 
     def bonds(self, effect: Effect) -> Sequence[tuple[Bond, frozenset[str]]]:
-        from takeback.adapters.tree.targets import bonds_of
-
         return bonds_of(effect.targets)
 
     def verify(self, effect: Effect) -> Sighting:
@@ -189,13 +176,11 @@ class TreeAdapter:
         self._clean.discard(effect.id)
         sighting = self.verify(effect)
         self._met.discard(effect.id)
-        if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
-            raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
+        refuse_foreign(sighting, effect)
         self._carry(effect, forward=False)
 
     def _carry(self, effect: Effect, forward: bool, first: bool = False) -> None:
-        if effect.remedy is None:
-            raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
+        demand_captured(effect)
         units = units_of(effect.targets, forward)
         lent = self._lent.get(effect.change.args.get("targets", "")) if first else None
         with Places(effect.targets) as places, self._git_locks(effect, units, places):
@@ -255,8 +240,6 @@ class TreeAdapter:
         self._release_returned(effect)
 
     def rest(self, effect: Effect) -> None:
-        from takeback.adapters.tree.apply import bring_to_rest
-
         self._clean.discard(effect.id)
         self._met.discard(effect.id)
         bring_to_rest(effect.id, effect.targets, grounds_of(effect), self._tools)

@@ -7,6 +7,7 @@ are taken back. Only when all are in place is what they displaced removed, and w
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from takeback.adapters.file.adapter import sync_directory
 from takeback.adapters.file.build import Tools
@@ -18,7 +19,7 @@ from takeback.adapters.tree.build import Builder, Lent, adjust
 from takeback.adapters.tree.directories import ParentDirectory, close_up, open_up, put_right
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import Mixture, alike, is_dir, only_time, see, signed_alike
-from takeback.adapters.tree.swap import AGAIN, Swap, is_kept
+from takeback.adapters.tree.swap import AGAIN, Swap, drifted, is_kept
 from takeback.adapters.tree.targets import Unit, units_of
 from takeback.errors import Drifted, Stuck, TakebackError
 from takeback.model.remedy import Target
@@ -66,7 +67,9 @@ class Carrier:
             try:
                 self._make_ready(pending, builder, one_by_one)
             except (TakebackError, OSError) as trouble:
-                first = [unit for unit in pending if is_only_removed(unit)]
+                first = [
+                    unit for unit in pending if unit.goal["type"] == "absent" and unit.start["type"] == "file"
+                ]
                 if not first or self._lent or not is_full(trouble):
                     raise
                 self._make_room(pending, first, builder, swapped)
@@ -184,9 +187,7 @@ class Carrier:
             try:
                 return self._stands_at_start(unit, place)
             except CannotCapture as trouble:
-                raise Drifted(
-                    f"{display(unit.resource)} is not what it was: {trouble.reason}.", hint=AGAIN
-                ) from trouble
+                raise drifted(unit.resource, trouble.reason) from trouble
 
     def _stands_at_start(self, unit: Unit, place: Place) -> bool:
         start, goal = unit.start, unit.goal
@@ -204,16 +205,12 @@ class Carrier:
                     and not is_dir(now)
                     and now.get("mtime") == start.get("mtime") != goal.get("mtime")
                 )
-            return not is_dir(now) and (now["mtime"] != goal["mtime"] or self._splits(unit))
+            splits = start.get("twin") != goal.get("twin") and not is_twin(unit, self._places)
+            return not is_dir(now) and (now["mtime"] != goal["mtime"] or splits)
         opened = not self._first or unit.resource in self._opened
         if alike(now, start) or (opened and Mixture(start, goal).holds(now)):
             return True
-        raise Drifted(
-            f"{display(unit.resource)} is not what it was: it {difference(start, now)}.", hint=AGAIN
-        )
-
-    def _splits(self, unit: Unit) -> bool:
-        return unit.start.get("twin") != unit.goal.get("twin") and not is_twin(unit, self._places)
+        raise drifted(unit.resource, f"it {difference(start, now)}")
 
     def _is_at_goal(self, unit: Unit, place: Place, now: FileState) -> bool:
         goal, inside = unit.goal, unit.coming
@@ -252,13 +249,12 @@ class Carrier:
     def _put_back(self, unit: Unit) -> None:
         """By renames; what was removed already is made again from the store."""
         swap = self._swap(unit)
-        whole = unit.start["type"] == "absent" or swap.aside.stat() is not None
-        if whole:
+        if unit.start["type"] == "absent" or swap.aside.stat() is not None:
             swap.unswap()
             return
-        place = self._places.at(unit.resource)
-        reverse = unit._replace(start=unit.goal, goal=unit.start, leaving=unit.coming, coming=unit.leaving)
-        back = Swap(reverse, place, scratch(self._effect, unit.number, place.name), self._tools)
+        back = self._swap(
+            unit._replace(start=unit.goal, goal=unit.start, leaving=unit.coming, coming=unit.leaving)
+        )
         builder = Builder(self._tools, self._places, {})
         back.prepare(builder)
         back.swap()
@@ -276,11 +272,6 @@ class Carrier:
             if device not in done:
                 done.add(device)
                 _flush_at(place.fd)
-
-
-def is_only_removed(unit: Unit) -> bool:
-    """A file whose room can be had first."""
-    return unit.goal["type"] == "absent" and unit.start["type"] == "file" and not unit.adjusts
 
 
 def is_small(units: Sequence[Unit]) -> bool:
@@ -303,15 +294,9 @@ def _flush_at(fd: int) -> None:
 
 def is_twin(unit: Unit, places: Places) -> bool:
     """Whether it is the same file as the twin its goal names, or as none if it names none."""
-    place = places.if_there(unit.resource)
-    status = place.stat() if place else None
     goal, other = unit.goal.get("twin"), unit.start.get("twin")
-    twin = places.if_there(goal or other or unit.resource)
-    there = twin.stat() if twin else None
-    if status is None or there is None:
-        return False
-    joined = (status.st_dev, status.st_ino) == (there.st_dev, there.st_ino)
-    return joined if goal else not joined
+    mine, twin = places.inode(unit.resource), places.inode(goal or other or unit.resource)
+    return mine is not None and twin is not None and (mine == twin) is bool(goal)
 
 
 # Whoever carried an effect out died, and someone else came between: nothing stays half-changed.
@@ -326,33 +311,21 @@ def bring_to_rest(
         open_up(grounds, places)
         for unit in reversed(units_of(targets)):  # a directory's own properties after what is in it
             with translated(unit.resource):
-                if unit.adjusts:
-                    _adjusted_back(unit, places)
-                else:
-                    _unswapped(effect, unit, places, tools)
+                place = places.if_there(unit.resource)
+                if place and unit.adjusts:
+                    _adjust_back(unit, place)
+                elif place:
+                    swap = Swap(unit, place, scratch(effect, unit.number, place.name), tools)
+                    with suppress(Drifted):  # what was displaced was someone else's, and is back
+                        swap.settle()
+                    swap.tidy()
         close_up(grounds, places)
 
 
-def _adjusted_back(unit: Unit, places: Places) -> None:
-    place = places.if_there(unit.resource)
-    if place is None:
-        return
+def _adjust_back(unit: Unit, place: Place) -> None:
     try:
         now = see(place, unit.start)
     except CannotCapture:
         return
-    if same(now, unit.start) or same(now, unit.goal) or not Mixture(unit.start, unit.goal).holds(now):
-        return
-    adjust(place, unit.goal, unit.start)
-
-
-def _unswapped(effect: str, unit: Unit, places: Places, tools: Tools) -> None:
-    place = places.if_there(unit.resource)
-    if place is None:
-        return
-    swap = Swap(unit, place, scratch(effect, unit.number, place.name), tools)
-    try:
-        swap.settle()
-    except Drifted:
-        pass  # what was displaced was someone else's, and is back
-    swap.tidy()
+    if not same(now, unit.start) and not same(now, unit.goal) and Mixture(unit.start, unit.goal).holds(now):
+        adjust(place, unit.goal, unit.start)

@@ -6,8 +6,17 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 
-from takeback.adapters.file.build import Tools, build, chmod_inode, dress, link_held, umask
-from takeback.adapters.file.content import OVERLAY, at, write_all, write_content, write_xattrs
+from takeback.adapters.file.build import (
+    CREATE,
+    Tools,
+    build,
+    chmod_inode,
+    dress,
+    dress_unopened,
+    link_held,
+    umask,
+)
+from takeback.adapters.file.content import ORIGINS, OVERLAY, write_content, write_xattrs
 from takeback.adapters.file.kernel import sync_together
 from takeback.adapters.file.os_errors import CannotCapture
 from takeback.adapters.file.paths import Handles, Place, open_below
@@ -38,7 +47,7 @@ def adjust(place: Place, start: FileState, goal: FileState, stay_open: bool = Fa
             finally:
                 os.close(fd)
             return
-    _dress_unopened(place, status, wanted)
+    dress_unopened(place.fd, place.name, wanted)
 
 
 def _opened(place: Place) -> int:
@@ -49,23 +58,10 @@ def _opened(place: Place) -> int:
         return -1
 
 
-def _dress_unopened(place: Place, status: os.stat_result, state: FileState) -> None:
-    if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
-        os.chown(place.name, state["uid"], state["gid"], dir_fd=place.fd, follow_symlinks=False)
-    write_xattrs(at(place.fd, place.name), state.get("xattrs", {}))
-    now = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
-    if stat.S_IMODE(now.st_mode) != state["mode"]:
-        chmod_inode(place.fd, place.name, state["mode"])
-    if now.st_mtime_ns != state["mtime"]:
-        os.utime(place.name, ns=(now.st_atime_ns, state["mtime"]), dir_fd=place.fd, follow_symlinks=False)
-
-
 # Files that a command left in a layer which is thrown away afterwards: they become part of the world as
-# they are, by a
-# further name, instead of being written once more. Their content is in the store all the same.
+# they are, by a further name, instead of being written once more. Their content is in the store all the same.
 
 
-_ORIGINS = tuple(f"{prefix}origin" for prefix in OVERLAY)
 # Across a mount, one name too many, not allowed, gone: then it is made from the store.
 _NOT_SO = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOENT)
 
@@ -101,7 +97,7 @@ class Lent:
         """Without overlay's note of which file of the world it was; any other means that it is no plain file."""
         for name in os.listxattr(source, follow_symlinks=False):
             if name.startswith(OVERLAY):
-                if name not in _ORIGINS:
+                if name not in ORIGINS:
                     return False
                 value = os.getxattr(source, name, follow_symlinks=False)
                 os.removexattr(source, name, follow_symlinks=False)
@@ -135,13 +131,8 @@ def _synced(place: Place) -> bool:
     return True
 
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_LINK = (
-    errno.EXDEV,
-    errno.EMLINK,
-    errno.EPERM,
-    errno.EOPNOTSUPP,
-)  # across a mount, one too many, not allowed
+# Across a mount, one too many, not allowed.
+_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 
 
@@ -163,12 +154,11 @@ class Builder:
         self._adjusted = adjusted
         self._durable = durable
         self._lent = lent
-        self._made: dict[
-            str, tuple[str, bytes]
-        ] = {}  # by resource: the directory it waits in, and its name there
         self._me = (os.geteuid(), os.getegid())
-        self._waiting: list[int] = []  # files that are not durable yet, open
         self._masked = umask() | 0o7000  # bits a new file does not get by asking
+        # By resource: the directory it waits in, and its name there.
+        self._made: dict[str, tuple[str, bytes]] = {}
+        self._waiting: list[int] = []  # files that are not durable yet, open
 
     def make_durable(self) -> None:
         sync_together(self._waiting)
@@ -186,7 +176,7 @@ class Builder:
     def make(self, place: Place, state: FileState, inside: dict[str, FileState]) -> None:
         """`place` is the scratch name; its resource is that of the unit."""
         if not is_dir(state):
-            self._entry(place, state, place.resource, fresh=False)
+            self._entry(place, state, fresh=False)
             self._remember(state, place.resource, place.resource.rpartition("/")[0], place.name)
             return
         os.mkdir(place.name, 0o700, dir_fd=place.fd)
@@ -216,7 +206,7 @@ class Builder:
                 parent, _, name = path.rpartition("/")
                 entry = Place(handles.open(parent), unquote(name), f"{place.resource}/{path}")
                 try:
-                    self._entry(entry, state, entry.resource, fresh=True)
+                    self._entry(entry, state, fresh=True)
                 except FileExistsError:
                     if not existing:
                         raise
@@ -224,22 +214,22 @@ class Builder:
                 self._tools.progress.moved(items=1)
             for path in reversed(inside):
                 if is_dir(inside[path]):
-                    fd = handles.open(path)
-                    dress(fd, inside[path])
+                    dress(handles.open(path), inside[path])
 
     def _remember(self, state: FileState, resource: str, directory: str, name: bytes) -> None:
         if state["type"] != "dir":
             self._made[resource] = (directory, name)
 
-    def _entry(self, place: Place, state: FileState, resource: str, fresh: bool) -> None:
+    def _entry(self, place: Place, state: FileState, fresh: bool) -> None:
         kind = state["type"]
         if "twin" in state and self._link(place, state):
             return
         if kind == "file":
             if "held" in state and link_held(self._tools, state["held"], place, state):
                 return
-            if self._lent is None or not self._lent.take(resource, place, state, self._durable and not fresh):
-                self._file(place, state, fresh)
+            if self._lent and self._lent.take(place.resource, place, state, self._durable and not fresh):
+                return
+            self._file(place, state, fresh)
         elif kind == "dir":
             os.mkdir(place.name, 0o700, dir_fd=place.fd)
         else:
@@ -248,13 +238,9 @@ class Builder:
     def _file(self, place: Place, state: FileState, fresh: bool) -> None:
         mode = state["mode"]
         at_once = fresh and not mode & self._masked
-        fd = os.open(place.name, _CREATE, mode if at_once else 0o600, dir_fd=place.fd)
+        fd = os.open(place.name, CREATE, mode if at_once else 0o600, dir_fd=place.fd)
         try:
-            if "holes" in state:
-                write_content(fd, state, self._tools.blobs)
-            else:
-                for piece in self._tools.blobs.read(state["digest"]):
-                    write_all(fd, piece)
+            write_content(fd, state, self._tools.blobs)
             if not fresh:
                 dress(fd, state)
                 if self._durable:

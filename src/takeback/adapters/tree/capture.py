@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from takeback.adapters.file.build import NOT_HELD, Tools, can_hold, name_to_hold
@@ -15,6 +16,7 @@ from takeback.adapters.tree.hard_links import groups, is_joined, is_unchanged, l
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import (
     closed_mode,
+    in_place,
     is_closed,
     is_dir,
     is_excluded,
@@ -22,12 +24,13 @@ from takeback.adapters.tree.states import (
     see,
     signed_alike,
 )
-from takeback.adapters.tree.swap import AGAIN
+from takeback.adapters.tree.swap import AGAIN, drifted
 from takeback.adapters.tree.targets import WATCH, contents, in_order, read_targets, units_of
 from takeback.adapters.tree.undo import PathStep
 from takeback.errors import Drifted
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome, leeway_of, refused
+from takeback.model.progress import Progress
 from takeback.model.remedy import HARMLESS, Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
 
@@ -47,10 +50,7 @@ def capture_change(effect: Effect, name: str, tools: Tools) -> Remedy:
     residue = [change.args["residue"]] if change.args.get("residue") else []
     with Places(targets) as places:
         if change.kind != WATCH:
-            tools.progress.expect(len(targets))
-            for _, target in in_order(targets):
-                demand_before(target, places)
-                tools.progress.moved(items=1)
+            demand_before(targets, places, tools.progress)
             targets = held(effect.id, targets, tools, places, residue)
         targets = [target for target in led(targets) if not is_unchanged(target)]
         times = {target.resource: (target.before["mtime"], target.after["mtime"]) for target in timed}
@@ -70,30 +70,31 @@ def is_timed(target: Target) -> bool:
     return is_dir(target.before) and is_dir(target.after) and only_time(target.before, target.after)
 
 
-def demand_before(target: Target, places: Places) -> None:
-    """Nobody changed it since it was read."""
-    if is_excluded(target.before, target.after):
-        return
-    with translated(target.resource):
-        place = places.if_there(target.resource)
-        status = place.stat() if place else None
-        if place is None or status is None:
-            if target.before["type"] == "absent":
-                return
-            raise Drifted(f"{display(target.resource)} is no longer there.", hint=AGAIN)
-        if signed_alike(status, target.before):
+def demand_before(targets: Sequence[Target], places: Places, progress: Progress) -> None:
+    """Nobody changed them since they were read."""
+    progress.expect(len(targets))
+    for _, target in in_order(targets):
+        if not is_excluded(target.before, target.after):
+            with translated(target.resource):
+                _demand_before(target, places)
+        progress.moved(items=1)
+
+
+def _demand_before(target: Target, places: Places) -> None:
+    place = places.if_there(target.resource)
+    status = place.stat() if place else None
+    if place is None or status is None:
+        if target.before["type"] == "absent":
             return
-        try:
-            now = see(place, target.before)
-        except CannotCapture as trouble:
-            raise Drifted(
-                f"{display(target.resource)} is not what it was: {trouble.reason}.", hint=AGAIN
-            ) from trouble
-        if not same(now, target.before):
-            raise Drifted(
-                f"{display(target.resource)} is not what it was: it {difference(target.before, now)}.",
-                hint=AGAIN,
-            )
+        raise Drifted(f"{display(target.resource)} is no longer there.", hint=AGAIN)
+    if signed_alike(status, target.before):
+        return
+    try:
+        now = see(place, target.before)
+    except CannotCapture as trouble:
+        raise drifted(target.resource, trouble.reason) from trouble
+    if not same(now, target.before):
+        raise drifted(target.resource, f"it {difference(target.before, now)}")
 
 
 def held(
@@ -113,7 +114,7 @@ def held(
         if leader is not None and leader in whole:
             if leader != target.resource:
                 before = before | {"twin": leader}
-        elif leader is not None and "twin" not in before and not _stays_the_file(target):
+        elif leader is not None and "twin" not in before and not in_place(before, target.after):
             place = places.at(target.resource)
             if can_hold(tools, place):
                 before = before | {"held": name_to_hold(tools, before, f"{effect}-{index}")}
@@ -121,12 +122,6 @@ def held(
                 residue.append(NOT_HELD.format(name=display(target.resource)))
         result.append(target._replace(before=before))
     return result
-
-
-def _stays_the_file(target: Target) -> bool:
-    from takeback.adapters.tree.states import in_place
-
-    return in_place(target.before, target.after)
 
 
 def _grounds(
@@ -168,7 +163,12 @@ def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, t
     with Places(targets) as places:
         named = [_named(one, known.get(one.resource), places) for one in targets]
         targets = led(held(effect.id, named, tools, places, []))
-        times = _times_back(_own_grounds(of, effect), places)
+        around = grounds_of(of)
+        if effect.change.args.get("partial"):
+            # Only the directories that these paths are in: names of others still stand elsewhere.
+            parents = {target.resource.rpartition("/")[0] for target in of.targets}
+            around = [ground for ground in around if ground.resource in parents]
+        times = _times_back(around, places)
         grounds = _grounds(targets, times, places, look=True)
     residue = inherited_residue(of)
     payload = {"undo": of.id, GROUNDS: to_json(grounds)}
@@ -186,15 +186,6 @@ def _named(target: Target, of: Target | None, places: Places) -> Target:
     if "held" in of.after:
         return target._replace(before=target.before | {"held": of.after["held"]})
     return target
-
-
-def _own_grounds(of: Effect, undo: Effect) -> list[ParentDirectory]:
-    """Of an undo of some paths only the directories that they are in: names of others still stand elsewhere."""
-    grounds = grounds_of(of)
-    if not undo.change.args.get("partial"):
-        return grounds
-    parents = {target.resource.rpartition("/")[0] for target in of.targets}
-    return [ground for ground in grounds if ground.resource in parents]
 
 
 def _times_back(grounds: list[ParentDirectory], places: Places) -> dict[str, tuple[int, int]]:

@@ -3,14 +3,14 @@
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from takeback.adapters.file.build import chmod_inode
 from takeback.adapters.file.paths import Handles, Place, open_below
 from takeback.adapters.file.states import FileState
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import LOOK, OPEN, is_closed, open_mode
+from takeback.adapters.tree.states import LOOK, OPEN, is_closed
 from takeback.adapters.tree.targets import Unit
 from takeback.model.resource import unquote
 
@@ -25,8 +25,8 @@ def open_inside(place: Place, state: FileState, inside: dict[str, FileState], to
     if os.geteuid() == 0:
         return
     if is_closed(state, to=to):
-        chmod_inode(place.fd, place.name, open_mode(state["mode"]))
-    closed = {path: open_mode(entry["mode"]) for path, entry in inside.items() if is_closed(entry, to=to)}
+        chmod_inode(place.fd, place.name, state["mode"] | OPEN)
+    closed = {path: entry["mode"] | OPEN for path, entry in inside.items() if is_closed(entry, to=to)}
     _chmod_inside(place, closed)
 
 
@@ -54,10 +54,8 @@ def _chmod_inside(place: Place, modes: dict[str, int]) -> None:
         with Handles(root) as handles:
             for path, mode in modes.items():
                 parent, _, name = path.rpartition("/")
-                try:
+                with suppress(FileNotFoundError):  # removed by the attempt that was interrupted
                     chmod_inode(handles.open(parent), unquote(name), mode)
-                except FileNotFoundError:
-                    continue  # removed by the attempt that was interrupted
     finally:
         os.close(root)
 
@@ -68,6 +66,10 @@ class ParentDirectory(NamedTuple):
     resource: str
     times: tuple[int, int]
     modes: tuple[int, int] = (-1, -1)
+
+    @property
+    def while_open(self) -> set[int]:
+        return {mode | OPEN for mode in self.modes}
 
 
 def to_json(grounds: Iterable[ParentDirectory]) -> list[list[object]]:
@@ -91,14 +93,21 @@ def under(units: Iterable[Unit]) -> list[str]:
 
 def open_up(grounds: Iterable[ParentDirectory], places: Places) -> None:
     """Outermost first. Who dies now leaves modes that verify knows as ours."""
-    for ground in grounds:
-        if ground.modes[0] < 0:
-            continue
-        place = places.if_there(ground.resource)
-        status = place.stat() if place else None
-        if place and status and stat.S_IMODE(status.st_mode) in ground.modes:
-            chmod_inode(place.fd, place.name, stat.S_IMODE(status.st_mode) | OPEN)
+    for ground, place, mode in _to_be_opened(grounds, places):
+        if mode in ground.modes:
+            chmod_inode(place.fd, place.name, mode | OPEN)
             places.forget(ground.resource)
+
+
+def _to_be_opened(
+    grounds: Iterable[ParentDirectory], places: Places
+) -> Iterator[tuple[ParentDirectory, Place, int]]:
+    """Those that are closed to their owner, each with the mode that it has now."""
+    for ground in grounds:
+        place = places.if_there(ground.resource) if ground.modes[0] >= 0 else None
+        status = place.stat() if place else None
+        if place and status:
+            yield ground, place, stat.S_IMODE(status.st_mode)
 
 
 def put_right(grounds: Sequence[ParentDirectory], places: Places, forward: bool) -> None:
@@ -108,41 +117,22 @@ def put_right(grounds: Sequence[ParentDirectory], places: Places, forward: bool)
         status = place.stat() if place else None
         if place is None or status is None or not stat.S_ISDIR(status.st_mode):
             continue
-        _put_time(place.fd, place.name, status, ground.times[forward])
-        wanted = ground.modes[forward]
-        opened = {mode | OPEN for mode in ground.modes}
-        if wanted >= 0 and stat.S_IMODE(status.st_mode) in opened and stat.S_IMODE(status.st_mode) != wanted:
+        mtime, wanted, mode = ground.times[forward], ground.modes[forward], stat.S_IMODE(status.st_mode)
+        if status.st_mtime_ns != mtime:
+            with suppress(OSError):  # someone else's, such as /tmp: not ours to choose, and not worth failing
+                os.utime(place.name, ns=(status.st_atime_ns, mtime), dir_fd=place.fd, follow_symlinks=False)
+        if wanted >= 0 and mode != wanted and mode in ground.while_open:
             chmod_inode(place.fd, place.name, wanted)
 
 
 def close_up(grounds: Sequence[ParentDirectory], places: Places) -> None:
     """Innermost first: those that a process which died had opened; their times are nobody's to choose any more."""
-    for ground in reversed(grounds):
-        place = places.if_there(ground.resource) if ground.modes[0] >= 0 else None
-        status = place.stat() if place else None
-        if place and status and stat.S_IMODE(status.st_mode) in {mode | OPEN for mode in ground.modes}:
+    for ground, place, mode in _to_be_opened(reversed(grounds), places):
+        if mode in ground.while_open:
             chmod_inode(place.fd, place.name, ground.modes[0])
-
-
-def _put_time(fd: int, name: bytes, status: os.stat_result, mtime: int) -> None:
-    if status.st_mtime_ns == mtime:
-        return
-    try:
-        os.utime(name, ns=(status.st_atime_ns, mtime), dir_fd=fd, follow_symlinks=False)
-    except OSError:
-        return  # someone else's directory, such as /tmp: its time is not ours to choose, and not worth failing
 
 
 def still_open(grounds: Iterable[ParentDirectory], places: Places) -> bool:
     """Whether an interrupted process left one open."""
-    for ground in grounds:
-        if ground.modes[0] < 0:
-            continue
-        place = places.if_there(ground.resource)
-        status = place.stat() if place else None
-        if status is None:
-            continue
-        mode = stat.S_IMODE(status.st_mode)
-        if mode not in ground.modes and mode in {one | OPEN for one in ground.modes}:
-            return True
-    return False
+    found = _to_be_opened(grounds, places)
+    return any(mode not in ground.modes and mode in ground.while_open for ground, _, mode in found)

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from takeback.adapters.file.content import overlay_origin
 from takeback.adapters.file.states import FileState, same
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import in_place, is_excluded, see
@@ -11,26 +13,26 @@ from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
+Inode = tuple[int, int]
+
 
 def is_joined(one: str, other: str, places: Places) -> bool:
     """Whether two resources are names of one inode now."""
-    found: list[tuple[int, int]] = []
-    for resource in (one, other):
-        place = places.if_there(resource) if resource else None
-        status = place.stat() if place else None
-        if status is None:
-            return False
-        found.append((status.st_dev, status.st_ino))
-    return found[0] == found[1]
+    inode = places.inode(one)
+    return inode is not None and inode == places.inode(other)
 
 
-def groups(states: Iterable[tuple[str, FileState]]) -> dict[tuple[int, int], list[str]]:
+def groups(states: Iterable[tuple[str, FileState]]) -> dict[Inode, list[str]]:
     """The resources of what has several names, by inode."""
-    found: dict[tuple[int, int], list[str]] = {}
+    found: dict[Inode, list[str]] = {}
     for resource, state in states:
         if has_names(state) and "ino" in state:
-            found.setdefault((state["dev"], state["ino"]), []).append(resource)
+            found.setdefault(_inode(state), []).append(resource)
     return found
+
+
+def _inode(state: FileState) -> Inode:
+    return state["dev"], state["ino"]
 
 
 def has_names(state: FileState) -> bool:
@@ -79,9 +81,6 @@ def is_unchanged(target: Target) -> bool:
         and same(before, after)
         and all(before.get(key) == after.get(key) for key in ("mtime", "twin"))
     )
-
-
-Inode = tuple[int, int]
 
 
 def find_names(wanted: dict[Inode, int], near: bytes, most: int = 200_000) -> dict[Inode, list[bytes]]:
@@ -146,14 +145,21 @@ def _device(path: bytes) -> int:
 
 
 # Files with several names in what a command left: which are one file afterwards, and which names it does
-# not know of
-# follow along, because a write through one name is seen through all.
+# not know of follow along, because a write through one name is seen through all.
 
 
-_ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
+class LayerRow(NamedTuple):
+    """One path: what is there, what the layer has; inode numbers still in it."""
 
-# resource, before, after, where the layer has it
-LeftPath = tuple[str, FileState, FileState, bytes | None]
+    resource: str
+    before: FileState
+    after: FileState
+    source: bytes | None  # where the layer has it
+
+    @property
+    def is_other(self) -> bool:
+        """Whether it has other content now."""
+        return self.after["type"] == "file" and not same(self.before, self.after)
 
 
 class Linked:
@@ -165,17 +171,18 @@ class Linked:
         self._at_end: dict[Inode, list[int]] = {}  # which rows are which inode afterwards
         self.residue: list[str] = []
 
-    def joined(self, rows: Sequence[LeftPath]) -> list[Target]:
+    def joined(self, rows: Sequence[LayerRow]) -> list[Target]:
         targets = self._with_twins(rows)
         self.residue += self._parted(rows)
         outside = self._outside(rows)
         if not outside:
             return targets
-        for number, (_, _, after, _) in enumerate(rows):
-            if "ino" in after:
-                self._at_end.setdefault((after["dev"], after["ino"]), []).append(number)
+        for number, row in enumerate(rows):
+            if "ino" in row.after:
+                self._at_end.setdefault(_inode(row.after), []).append(number)
         near = os.path.dirname(os.path.commonpath([path_of(names[0]) for names in outside.values()]))
-        wanted = {inode: by_nlink for inode, by_nlink in self._counts(rows).items() if inode in outside}
+        counts = {_inode(row.before): row.before["nlink"] for row in rows if "nlink" in row.before}
+        wanted = {inode: counts[inode] for inode in counts if inode in outside}
         found = find_names(wanted, near)
         by_name = {target.resource: number for number, target in enumerate(targets)}
         for inode, names in outside.items():
@@ -184,52 +191,48 @@ class Linked:
             self._follow(inode, names, others, wanted[inode], targets, by_name, rows)
         return targets
 
-    def _with_twins(self, rows: Sequence[LeftPath]) -> list[Target]:
+    def _with_twins(self, rows: Sequence[LayerRow]) -> list[Target]:
         """By the inodes of the layer; its link counts say nothing."""
         first: dict[Inode, str] = {}
         # A name that stays what it is leads: then the others are linked to it.
-        for resource, _, after, _ in sorted(rows, key=lambda row: not same(row[1], row[2])):
+        for resource, _, after, _ in sorted(rows, key=lambda row: not same(row.before, row.after)):
             if "ino" in after and after["type"] != "dir":
-                first.setdefault((after["dev"], after["ino"]), resource)
+                first.setdefault(_inode(after), resource)
         old: dict[Inode, str] = {}
         targets: list[Target] = []
         for resource, before, after, _ in rows:
             if "ino" in after and after["type"] != "dir":
-                leader = first[after["dev"], after["ino"]]
+                leader = first[_inode(after)]
                 after = after | {"twin": leader} if leader != resource else after
             if has_names(before) and "ino" in before:
-                leader = old.setdefault((before["dev"], before["ino"]), resource)
+                leader = old.setdefault(_inode(before), resource)
                 before = before | {"twin": leader} if leader != resource else before
             targets.append(Target(resource, before, after))
         return targets
 
-    def _parted(self, rows: Sequence[LeftPath]) -> list[str]:
+    def _parted(self, rows: Sequence[LayerRow]) -> list[str]:
         """Names of one file that were written in different layers, each in a copy of its own: nobody can tell how the
         file would look if both had gone to the same one. Upper layers do not tell what was written from what was
         replaced, so that counts too."""
         found: dict[Inode, dict[Inode, str]] = {}
         for row in rows if self._stacked else ():
-            resource, before, after, _ = row
-            if before["type"] == "file" and before.get("nlink", 1) > 1 and _is_other(row) and "ino" in after:
-                copies = found.setdefault((before["dev"], before["ino"]), {})
-                copies.setdefault((after["dev"], after["ino"]), resource)
+            before, after = row.before, row.after
+            if before["type"] == "file" and before.get("nlink", 1) > 1 and row.is_other and "ino" in after:
+                found.setdefault(_inode(before), {}).setdefault(_inode(after), row.resource)
         return [
             f"{' and '.join(display(one) for one in copies.values())} were names of one file and are separate files now"
             for copies in found.values()
             if len(copies) > 1
         ]
 
-    def _counts(self, rows: Sequence[LeftPath]) -> dict[Inode, int]:
-        return {(row[1]["dev"], row[1]["ino"]): row[1]["nlink"] for row in rows if "nlink" in row[1]}
-
-    def _outside(self, rows: Sequence[LeftPath]) -> dict[Inode, list[str]]:
+    def _outside(self, rows: Sequence[LayerRow]) -> dict[Inode, list[str]]:
         """Files of which the command changed some names and not all, by inode."""
         names: dict[Inode, list[str]] = {}
         counts: dict[Inode, int] = {}
         changed: set[Inode] = set()
         for resource, before, after, _ in rows:
             if before["type"] == "file" and before.get("nlink", 1) > 1:
-                inode = (before["dev"], before["ino"])
+                inode = _inode(before)
                 names.setdefault(inode, []).append(resource)
                 counts[inode] = before["nlink"]
                 if not same(before, after):
@@ -248,9 +251,14 @@ class Linked:
         count: int,
         targets: list[Target],
         by_name: dict[str, int],
-        rows: Sequence[LeftPath],
+        rows: Sequence[LayerRow],
     ) -> None:
-        written = next((name for name in names if self._is_written(rows[by_name[name]])), "")
+        mine = [rows[by_name[name]] for name in names]
+        # Changed through the name it had, and not replaced by another file.
+        copied = (
+            row for row in mine if row.is_other and row.source and overlay_origin(row.source) is not None
+        )
+        written = next((row.resource for row in copied), "")
         if written:
             # Through one name: every other shows it too.
             after = targets[by_name[written]].after
@@ -267,13 +275,15 @@ class Linked:
                     f"further names of {display(written)} were not found, and stay with the file as it was"
                 )
             return
-        if os.geteuid() != 0 and (name := next((one for one in names if _is_other(rows[by_name[one]])), "")):
+        if os.geteuid() != 0 and (other := next((row for row in mine if row.is_other), None)):
             # A layer of an ordinary user does not tell a file that was written from one that was put in its place.
-            self.residue.append(f"other names of {display(name)} stay with the file as it was")
+            self.residue.append(f"other names of {display(other.resource)} stay with the file as it was")
         moved = self._at_end.get(inode, [])
         if not others:
             # Then the file itself is kept for the undo, where that is possible.
-            self.residue += [f"{display(rows[one][0])} is apart from other names it had" for one in moved[:1]]
+            self.residue += [
+                f"{display(rows[one].resource)} is apart from other names it had" for one in moved[:1]
+            ]
             return
         for number in moved:
             # With a directory that was moved, to where it is still the same file as the names that stay.
@@ -284,23 +294,3 @@ class Linked:
             target = targets[number]
             if "twin" not in target.before:
                 targets[number] = target._replace(before=target.before | {"twin": others[0]})
-
-    def _is_written(self, row: LeftPath) -> bool:
-        """Changed through the name it had, and not replaced by another file."""
-        _, before, after, source = row
-        if after["type"] != "file" or source is None or same(before, after):
-            return False
-        return any(_has(source, name) for name in _ORIGINS)
-
-
-def _is_other(row: LeftPath) -> bool:
-    _, before, after, _ = row
-    return after["type"] == "file" and not same(before, after)
-
-
-def _has(path: bytes, attribute: str) -> bool:
-    try:
-        os.getxattr(path, attribute, follow_symlinks=False)
-    except OSError:
-        return False
-    return True

@@ -5,10 +5,10 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.file.assess import may_own
+from takeback.adapters.file.content import overlay_origin
 from takeback.adapters.file.directory import ReadScope
 from takeback.adapters.file.kernel import born
 from takeback.adapters.file.os_errors import CannotCapture, in_our_words
@@ -16,7 +16,7 @@ from takeback.adapters.file.paths import Place
 from takeback.adapters.file.sqlite_files import HAD_OPEN, in_use
 from takeback.adapters.file.states import ABSENT, FileState, lasting, same
 from takeback.adapters.tree.git.layout import with_meaning
-from takeback.adapters.tree.hard_links import Inode, Linked, is_unchanged
+from takeback.adapters.tree.hard_links import Inode, LayerRow, Linked, is_unchanged
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import is_dir, see
 from takeback.errors import NoRemedy
@@ -26,6 +26,9 @@ from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
+if TYPE_CHECKING:
+    from takeback.sandbox.differences import LeftPath
+
 # Holes that a layer does not show: a file that is copied up to be changed gets its smaller holes filled
 # with zeros.
 
@@ -34,7 +37,6 @@ _BLOCK = 4096  # what a hole is made of, on any filesystem with files of this si
 _PIECE = 256 * _BLOCK
 _MANY = 64
 _ZEROS = bytes(_BLOCK)
-_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 
 Ranges = list[list[int]]
 
@@ -48,7 +50,7 @@ def still_sparse(before: FileState, after: FileState, source: bytes, blobs: Blob
     except OSError:
         return after  # the bytes are exact without them
     try:
-        if not _is_copied_up(fd):
+        if overlay_origin(fd) is None:
             return after  # a file of its own, in which zeros were written
         holes = _ranges(after.get("holes", []), blobs)
         for start, length in _ranges(before["holes"], blobs):
@@ -61,32 +63,6 @@ def still_sparse(before: FileState, after: FileState, source: bytes, blobs: Blob
         return after
     joined = _joined(holes)
     return after | {"holes": joined if len(joined) <= _MANY else blobs.put(json.dumps(joined).encode())}
-
-
-def by_handle(before: Iterable[tuple[bytes, FileState]]) -> dict[bytes, FileState]:
-    """Files with holes, by what their filesystem calls them; they are given by their paths in the world."""
-    from takeback.sandbox.differences import file_handle
-
-    return {file_handle(path): state for path, state in before}
-
-
-def moved_sparse(known: dict[bytes, FileState], source: bytes) -> FileState:
-    """Of these the one that lies at this place of the layer now; absent if it is none."""
-    from takeback.sandbox.differences import HANDLE
-
-    for name in _ORIGIN:
-        with suppress(OSError):
-            return known.get(os.getxattr(source, name, follow_symlinks=False)[HANDLE:] or b"-", ABSENT)
-    return ABSENT
-
-
-def _is_copied_up(fd: int) -> bool:
-    """The kernel notes where a file came from; not on every filesystem, and then the bytes alone are exact."""
-    for name in _ORIGIN:
-        with suppress(OSError):
-            os.getxattr(fd, name)
-            return True
-    return False
 
 
 def _ranges(holes: "Ranges | str", blobs: Blobs) -> Ranges:
@@ -132,19 +108,6 @@ _WHILE = "while the command ran"
 _TAKEN_AWAY = f"was removed or moved away by someone else {_WHILE}"
 
 
-class LeftInLayer(Protocol):
-    """As `takeback.sandbox.differences` tells it."""
-
-    @property
-    def path(self) -> bytes: ...
-    @property
-    def source(self) -> bytes | None: ...
-    @property
-    def below(self) -> bool: ...
-    @property
-    def lost(self) -> bytes: ...
-
-
 class LayerTargets(NamedTuple):
     targets: tuple[Target, ...]
     conflicts: tuple[TargetOutcome, ...] = ()  # what others changed meanwhile
@@ -154,17 +117,8 @@ class LayerTargets(NamedTuple):
     sources: Mapping[str, bytes] = {}  # by resource: where the content of a file is
 
 
-class _Read(NamedTuple):
-    """One path: what is there, what the layer has; inode numbers still in it."""
-
-    resource: str
-    before: FileState
-    after: FileState
-    source: bytes | None
-
-
 def read_layer(
-    lefts: Iterable[LeftInLayer],
+    lefts: "Iterable[LeftPath]",
     root: str,
     since_ns: int,
     blobs: Blobs,
@@ -194,7 +148,7 @@ class _Reading:
         self._stacked = stacked
         self.world = Places()
         self.layer = Places()
-        self._read: list[_Read] = []
+        self._read: list[LayerRow] = []
         self._coming: set[str] = set()  # directories that the command made
         self._parents: dict[str, str] = {}
         self._conflicts: list[TargetOutcome] = []
@@ -204,7 +158,7 @@ class _Reading:
         self.limit = 0
         self._captured = 0  # bytes
 
-    def take(self, left: LeftInLayer) -> None:
+    def take(self, left: "LeftPath") -> None:
         path = self._root + left.path if left.path != b"/" else self._root
         resource = file_resource(path or b"/")
         if not path:
@@ -234,12 +188,17 @@ class _Reading:
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
             if before["type"] == "absent" and "ino" in after:
                 self._missing[resource] = (after["dev"], after["ino"])
-        if _only_closed(before, after):
+        if _is_only_closed(before, after):
             before, after = ({"type": "file", "meta": True, "mode": one["mode"]} for one in (before, after))
         if why := _impossible(before, after):
             self._lost.append(f"{display(resource)} {why}")
             return
-        self._read.append(_Read(resource, before, after, left.source))
+        self._read.append(LayerRow(resource, before, after, left.source))
+
+    def _note_lost(self, path: bytes) -> None:
+        if path:
+            gone = file_resource(self._root + path)
+            self._conflicts.append(TargetOutcome(gone, Outcome.CONFLICT, _TAKEN_AWAY))
 
     def _count(self, place: Place) -> None:
         status = place.stat()
@@ -251,11 +210,6 @@ class _Reading:
                     "for one change.",
                     hint='Nothing was changed. "max_capture_bytes" in settings.json of the store sets it.',
                 )
-
-    def _note_lost(self, path: bytes) -> None:
-        if path:
-            gone = file_resource(self._root + path)
-            self._conflicts.append(TargetOutcome(gone, Outcome.CONFLICT, _TAKEN_AWAY))
 
     def _before(self, resource: str) -> FileState:
         place = self.world.if_there(resource)
@@ -296,7 +250,7 @@ class _Reading:
             parent, name = os.path.split(source)
             return self.layer.at(file_resource(os.path.join(os.path.realpath(parent), name)))
 
-    def _conflict(self, resource: str, left: LeftInLayer, before: FileState, after: FileState) -> str:
+    def _conflict(self, resource: str, left: "LeftPath", before: FileState, after: FileState) -> str:
         if same(before, after):
             return ""
         if before["type"] == "absent":
@@ -309,9 +263,8 @@ class _Reading:
         status = place.stat()
         if status is None:
             return _TAKEN_AWAY
-        if not self._is_newer(place, status, before, after):
-            return ""
-        if self._known is not None and self._known(resource, before):
+        is_newer = self._is_newer(place, status, before, after)
+        if not is_newer or (self._known is not None and self._known(resource, before)):
             return ""
         return f"was changed by someone else {_WHILE}"
 
@@ -346,8 +299,7 @@ class _Reading:
     def result(self) -> LayerTargets:
         self._bring_holes_along()
         linked = Linked(self._blobs, self.world, self._stacked)
-        rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
-        joined = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
+        joined = [target._replace(after=lasting(target.after)) for target in linked.joined(self._read)]
         targets = with_meaning(joined, self._blobs)
         self._residue += linked.residue
         changed = [target.resource for target in targets if target.before["type"] == "file"]
@@ -363,11 +315,15 @@ class _Reading:
         )
 
     def _bring_holes_along(self) -> None:
-        """To where a file with holes was moved."""
-        sparse = by_handle((path_of(one.resource), one.before) for one in self._read if "holes" in one.before)
-        for index, one in enumerate(self._read if sparse else ()):
+        """To where a file with holes was moved; its filesystem's handle for it tells which it was."""
+        from takeback.sandbox.differences import HANDLE, file_handle
+
+        with_holes = [one for one in self._read if "holes" in one.before]
+        by_handle = {file_handle(path_of(one.resource)): one.before for one in with_holes}
+        for index, one in enumerate(self._read if by_handle else ()):
             if one.source is not None and one.after["type"] == "file" and "holes" not in one.before:
-                moved = moved_sparse(sparse, one.source)
+                origin = overlay_origin(one.source) or b""
+                moved = by_handle.get(origin[HANDLE:] or b"-", ABSENT)
                 after = still_sparse(moved, one.after, one.source, self._blobs)
                 self._read[index] = one._replace(after=after)
 
@@ -384,7 +340,7 @@ class _Reading:
                 yield one
 
 
-def _only_closed(before: FileState, after: FileState) -> bool:
+def _is_only_closed(before: FileState, after: FileState) -> bool:
     """A file that an ordinary user could not read again afterwards, and of which only the mode is another."""
     if os.geteuid() == 0 or before["type"] != "file" or after["type"] != "file" or _is_open(after):
         return False

@@ -3,37 +3,36 @@
 import errno
 import os
 from collections.abc import Collection
-from types import TracebackType
 
 from takeback.adapters.file.build import chmod_inode
 from takeback.adapters.file.kernel import AT_ROOT
-from takeback.adapters.file.paths import Place, open_below
-from takeback.adapters.tree.states import LOOK, closed_mode, is_closed, open_mode
+from takeback.adapters.file.paths import KeptOpen, Place, open_below
+from takeback.adapters.tree.states import LOOK, OPEN, closed_mode, is_closed
 from takeback.errors import Misuse
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors, path_of, unquote
 
-_KEPT = 64
 _UNLOCKED = 256
 _READ = os.O_RDONLY | os.O_DIRECTORY
 _PATH = os.O_PATH | os.O_DIRECTORY
 
 
-class Places:
-    """Handles are shared: a place from here is not to be closed, and is good until many others were asked for."""
+class Places(KeptOpen):
+    """By the resource of a directory. Handles are shared: a place from here is not to be closed."""
+
+    most = 64
 
     def __init__(self, targets: Collection[Target] = (), unlock: bool = False) -> None:
         """Of an effect's own paths that are or will be symbolic links it is known that they are no directories.
         `unlock`: those that are closed even to their owner are opened while something in them is looked at."""
-        self._kept: dict[str, int] = {}  # by the resource of the directory; the one used last stands last
+        super().__init__()
         self._closed = {
             target.resource
             for target in targets
             if unlock and is_closed(target.before, target.after, to=LOOK)
         }
-        self._unlocked: list[
-            tuple[int, int]
-        ] = []  # directories opened for a look: handle and mode, outermost first
+        # Directories opened for a look: handle and mode, outermost first.
+        self._unlocked: list[tuple[int, int]] = []
         self._links = {
             target.resource
             for target in targets
@@ -44,32 +43,27 @@ class Places:
         """Here is a symbolic link; nothing lies below it, whatever is to come there."""
         self._links.add(resource)
 
-    def __enter__(self) -> "Places":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         self.lock_again()
-        for fd in self._kept.values():
-            os.close(fd)
-        self._kept.clear()
+        super().close()
 
     def at(self, resource: str) -> Place:
         """The name in its directory; FileNotFoundError or NotADirectoryError where there is no such directory."""
         parent, _, name = resource.rpartition("/")
         if not name:
             raise Misuse("The root directory cannot be a target.", hint="Name something inside it.")
-        return Place(self._directory(parent), unquote(name), resource)
+        return Place(self.open(parent), unquote(name), resource)
 
     def if_there(self, resource: str) -> Place | None:
         try:
             return self.at(resource)
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def inode(self, resource: str) -> tuple[int, int] | None:
+        place = self.if_there(resource) if resource else None
+        status = place.stat() if place else None
+        return (status.st_dev, status.st_ino) if status else None
 
     def within_reach(self, resource: str) -> Place | None:
         """None also where a symbolic link is on the way that is none of the effect's."""
@@ -93,25 +87,14 @@ class Places:
         finally:
             os.close(fd)
 
-    def _directory(self, resource: str) -> int:
-        fd = self._kept.pop(resource, -1)
-        if fd < 0:
-            fd = self._opened(resource)
-            if len(self._kept) >= _KEPT:
-                os.close(self._kept.pop(next(iter(self._kept))))
-        self._kept[resource] = fd
-        return fd
-
-    def _opened(self, resource: str) -> int:
-        path = path_of(resource) or b"/"
+    def _opened(self, name: str) -> int:
+        path = path_of(name) or b"/"
         try:
             return open_below(AT_ROOT, path, _READ)
         except PermissionError:
-            if self._unlock(resource):
-                return open_below(AT_ROOT, path, _READ)
-            return open_below(AT_ROOT, path, _PATH)
+            return open_below(AT_ROOT, path, _READ if self._unlock(name) else _PATH)
         except OSError as error:
-            if error.errno == errno.ELOOP and not self._links.isdisjoint((resource, *ancestors(resource))):
+            if error.errno == errno.ELOOP and not self._links.isdisjoint((name, *ancestors(name))):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
             raise
 
@@ -133,7 +116,7 @@ class Places:
             status = place.stat()
             mode = closed_mode(status, LOOK) if status else -1
             if mode >= 0:
-                chmod_inode(place.fd, place.name, open_mode(mode))
+                chmod_inode(place.fd, place.name, mode | OPEN)
                 self.forget(each)
                 self._unlocked.append((open_below(place.fd, place.name, _READ, cross_mounts=False), mode))
         return len(self._unlocked) > before

@@ -77,14 +77,10 @@ def closed_mode(status: os.stat_result, to: int = OPEN) -> int:
     return mode if me != 0 and status.st_uid == me and mode & to != to else -1
 
 
-def open_mode(mode: int) -> int:
-    return mode | OPEN
-
-
 def as_closed(now: FileState, *states: FileState) -> FileState:
     """As if a directory that its owner opened, we or he himself, still had the mode that closes it."""
     for state in states:
-        if is_closed(state) and is_dir(now) and now.get("mode") == open_mode(state["mode"]):
+        if is_closed(state) and is_dir(now) and now.get("mode") == state["mode"] | OPEN:
             return now | {"mode": state["mode"]}
     return now
 
@@ -145,9 +141,7 @@ class Mixture(NamedTuple):
             return False
         if any(now.get(key) != one.get(key) for key in ("digest", "size", "rdev")) and "meta" not in one:
             return False
-        if now.get("uid") not in (one.get("uid"), other.get("uid"), None):
-            return False
-        if now.get("gid") not in (one.get("gid"), other.get("gid"), None):
+        if any(now.get(key) not in (one.get(key), other.get(key), None) for key in ("uid", "gid")):
             return False
         return self._mode(now) and self._xattrs(now)
 

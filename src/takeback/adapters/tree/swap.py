@@ -6,12 +6,13 @@ everything else is in place too; only then is it removed. So up to that point th
 
 import os
 import stat
+from contextlib import suppress
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.directory import first_difference
 from takeback.adapters.file.kernel import Freeing, exchange, rename_new
 from takeback.adapters.file.os_errors import CannotCapture
-from takeback.adapters.file.paths import Place, Scratch, open_below
+from takeback.adapters.file.paths import Place, Scratch, open_below, status_at
 from takeback.adapters.file.remove import (
     Custody,
     Intruder,
@@ -21,6 +22,7 @@ from takeback.adapters.file.remove import (
     remove_tree,
 )
 from takeback.adapters.file.states import ABSENT, FileState, difference
+from takeback.adapters.file.swap import AGAIN
 from takeback.adapters.tree.build import Builder
 from takeback.adapters.tree.directories import open_inside, readable
 from takeback.adapters.tree.states import alike, is_dir, see, signed_alike
@@ -43,13 +45,9 @@ class Keeping(Custody):
         self._inside = inside
 
     def ours(self, fd: int, name: str, path: str) -> bool:
-        state = self._inside.get(path)
-        try:
-            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return True
-        if state is None:
-            return False
+        state, status = self._inside.get(path), status_at(fd, name)
+        if state is None or status is None:
+            return status is None
         if signed_alike(status, state) and stat.S_IMODE(status.st_mode) == state["mode"]:
             return True
         try:
@@ -97,7 +95,8 @@ def intruder_in(place: Place, inside: dict[str, FileState], blobs: Blobs) -> str
         os.close(fd)
 
 
-AGAIN = "Nothing was changed. Look at it, then try again."
+def drifted(resource: str, why: str) -> Drifted:
+    return Drifted(f"{display(resource)} is not what it was: {why}.", hint=AGAIN)
 
 
 class Swap:
@@ -168,19 +167,18 @@ class Swap:
         if unit.goal["type"] == "absent":
             self._give_back()
             return
-        if unit.start["type"] == "absent":
+        came = unit.start["type"] == "absent"
+        if came:
             rename_new(place.fd, place.name, place.fd, aside.name)
-            if not self._holds(aside, unit.goal, unit.coming):
-                self._give_back()
-                raise self._taken(place)
-            return
-        self._exchange()
-        if not self._holds(aside, unit.goal, unit.coming):
+        else:
             self._exchange()
-            raise self._taken(place)
-
-    def _taken(self, place: Place) -> Stuck:
-        return Stuck(
+        if self._holds(aside, unit.goal, unit.coming):
+            return
+        if came:
+            self._give_back()
+        else:
+            self._exchange()
+        raise Stuck(
             f"{display(place.resource)} was modified by someone else before it could be undone.",
             hint="The earlier content is in the store; `takeback show` on the effect lists it.",
         )
@@ -262,25 +260,23 @@ class Swap:
         """What a process that died left beside it: ours is put to use or removed, someone else's is given back."""
         remove_built(self.building)
         unit = self.unit
-        if self.going.stat() is not None:
-            self._settle_going()
+        if self.going.stat() is not None and self.place.stat() is None and self.aside.stat() is not None:
+            # The rest of an exchange, where names cannot be exchanged.
+            rename_new(self.going.fd, self.going.name, self.place.fd, self.place.name)
+        else:
+            self._remove_rest()
         if self.aside.stat() is None:
             return
         if self._holds(self.aside, unit.goal, unit.coming) and not self._holds(
             self.place, unit.goal, unit.coming
         ):
             return  # ready, as `prepare` finds it
-        for state, inside in ((unit.start, unit.leaving), (unit.goal, unit.coming)):
-            if state["type"] != "absent" and self._holds(self.aside, state, inside):
-                self._remove(self.aside, state, inside)
-                return
+        if self._remove_aside():
+            return
         found = describe(self.aside, unit.start, unit.leaving, self.tools)
         if self.place.stat() is None:
             self._give_back()
-        elif any(
-            self._holds(self.place, state, inside)
-            for state, inside in ((unit.start, unit.leaving), (unit.goal, unit.coming))
-        ):
+        elif any(self._holds(self.place, state, inside) for state, inside in unit.sides):
             self._exchange()
             self.settle()
         else:
@@ -290,60 +286,46 @@ class Swap:
             )
         raise self._drifted(found)
 
-    def _settle_going(self) -> None:
-        """The rest of an interrupted removal; or, where names cannot be exchanged, of an exchange."""
-        if self.place.stat() is None and self.aside.stat() is not None:
-            rename_new(self.going.fd, self.going.name, self.place.fd, self.place.name)
-            return
-        self.remove_rest()
-
-    def remove_rest(self) -> None:
-        unit = self.unit
-        for state, inside in ((unit.start, unit.leaving), (unit.goal, unit.coming)):
-            if state["type"] == "absent" or self.going.stat() is None:
-                continue
-            try:
-                if is_dir(state) and _is_directory(self.going):
+    def _remove_rest(self) -> None:
+        """Of an interrupted removal."""
+        for state, inside in self.unit.sides:
+            status = self.going.stat()
+            if status is None:
+                return
+            with suppress(Intruder):
+                if is_dir(state) and stat.S_ISDIR(status.st_mode):
                     open_inside(self.going, state, inside)
                     remove_tree(self.going, Keeping(inside, self.tools.blobs), self.tools)
                 elif not is_dir(state) and self._holds(self.going, state, inside):
                     remove_file(self.going, state, self.tools)
-            except Intruder:
-                continue
+
+    def _remove_aside(self) -> bool:
+        """Whether it is in the store, and so was removed."""
+        for state, inside in self.unit.sides:
+            if self._holds(self.aside, state, inside):
+                self._remove(self.aside, state, inside)
+                return True
+        return False
 
     def tidy(self) -> None:
         """After the effect came to rest on one side: scratch that is in the store goes, anything else stays."""
         remove_built(self.building)
-        self.remove_rest()
-        if self.aside.stat() is None:
-            return
-        unit = self.unit
-        for state, inside in ((unit.start, unit.leaving), (unit.goal, unit.coming)):
-            if state["type"] != "absent" and self._holds(self.aside, state, inside):
-                self._remove(self.aside, state, inside)
-                return
+        self._remove_rest()
+        if self.aside.stat() is not None:
+            self._remove_aside()
 
     def _drifted(self, found: FileState) -> Drifted:
-        name = display(self.place.resource)
         if "intruder" in found:
-            return Drifted(f"{name} is not what it was: {found['intruder']} was changed.", hint=AGAIN)
-        return Drifted(f"{name} is not what it was: it {difference(self.unit.start, found)}.", hint=AGAIN)
-
-
-def _is_directory(place: Place) -> bool:
-    status = place.stat()
-    return status is not None and stat.S_ISDIR(status.st_mode)
+            return drifted(self.place.resource, f"{found['intruder']} was changed")
+        return drifted(self.place.resource, f"it {difference(self.unit.start, found)}")
 
 
 def describe(place: Place, manner: FileState, inside: dict[str, FileState], tools: Tools) -> FileState:
     try:
         found = see(place, manner)
         if is_dir(found) and is_dir(manner):
-            return found | {"intruder": display(unquoted(intruder_in(place, inside, tools.blobs)))}
+            path = unquote(intruder_in(place, inside, tools.blobs))
+            return found | {"intruder": display(os.fsdecode(path))}
         return found
     except (CannotCapture, OSError) as trouble:
         return {"type": "file", "excluded": str(trouble)} if place.stat() is not None else ABSENT
-
-
-def unquoted(path: str) -> str:
-    return os.fsdecode(unquote(path))

@@ -20,8 +20,7 @@ from takeback.model.resource import display, file_resource
 from takeback.storage.protocols import Blobs
 
 # Which paths of an effect are only taken back together: names of one file, both ends of a move, a database
-# with its
-# side files, a ref of git with its reflog.
+# with its side files, a ref of git with its reflog.
 
 
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -149,6 +148,12 @@ class Unit(NamedTuple):
     @property
     def parent(self) -> str:
         return self.resource.rpartition("/")[0]
+
+    @property
+    def sides(self) -> tuple[tuple[FileState, dict[str, FileState]], ...]:
+        """Before and after, as far as something is there, each with what is in it."""
+        both = ((self.start, self.leaving), (self.goal, self.coming))
+        return tuple(side for side in both if side[0]["type"] != "absent")
 
 
 def units_of(targets: Sequence[Target], forward: bool = True) -> list[Unit]:

@@ -63,7 +63,7 @@ class TreeUndo:
         leeway: Leeway,
         tools: Tools,
         keep: bool,
-        lately: Mapping[str, SeenPath] | None = None,
+        lately: Mapping[str, SeenPath],
     ) -> None:
         """`lately` is what was seen a moment ago: files that were not touched since need not be read again."""
         self._of = of
@@ -73,10 +73,11 @@ class TreeUndo:
         self._scope = ReadScope(tools.blobs if keep else None, progress=tools.progress)
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
-        self._lately = lately or {}
+        self._lately = lately
         self._footing = Footing(of.remedy)
         self.seen: dict[str, SeenPath] = {}
         self._steps: dict[str, PathStep] = {}  # by resource; a directory before what is in it
+        self._children: dict[str, list[str]] = {}
 
     def plan(self) -> list[PathStep]:
         progress = self._tools.progress
@@ -97,20 +98,17 @@ class TreeUndo:
 
     def _leave_what_is_in_use(self) -> None:
         """Not even by force: the process that has it open would go on writing to what is no longer there."""
-        files = [
-            one for one, step in self._steps.items() if step.target and step.target.before["type"] == "file"
-        ]
+        changed = [step.target for step in self._steps.values() if step.target]
+        files = [target.resource for target in changed if target.before["type"] == "file"]
         for resource, why in in_use(files).items():
-            self._steps[resource] = PathStep(
-                TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=Obstacle.OPEN)
-            )
+            self._steps[resource] = _blocked(resource, why, Obstacle.OPEN)
 
     def _step(self, target: Target, places: Places) -> PathStep:
         if is_excluded(target.before, target.after) and not only_forced(target):
             why = target.before.get("excluded") or target.after.get("excluded")
             return _told(target, Outcome.EXCLUDED, f"it was not captured: {why}")
         if why := self._footing.moved(target.resource):
-            return PathStep(TargetOutcome(target.resource, Outcome.CONFLICT, why, obstacle=Obstacle.MOUNT))
+            return _blocked(target.resource, why, Obstacle.MOUNT)
         try:
             with translated(target.resource):
                 try:
@@ -118,16 +116,13 @@ class TreeUndo:
                 except OSError as error:
                     if error.errno != errno.ELOOP:
                         raise
-                    return PathStep(by_a_link(target.resource))
+                    return _by_a_link(target.resource)
                 now = self._now(target, place) if place else ABSENT
                 if now["type"] == "symlink":
                     places.note_link(target.resource)
                 step = self._judged(target, now, place, places)
                 if step.target and self._on_conflict.skips and (why := protected(target.resource)):
-                    detail = f"cannot be changed: {why}"
-                    return PathStep(
-                        TargetOutcome(target.resource, Outcome.CONFLICT, detail, obstacle=Obstacle.PROTECTED)
-                    )
+                    return _blocked(target.resource, f"cannot be changed: {why}", Obstacle.PROTECTED)
                 return step
         except CannotCapture as trouble:
             return PathStep(uncaptured(target.resource, trouble))
@@ -160,11 +155,9 @@ class TreeUndo:
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if same(as_closed(now, after), after):
-            if self._on_conflict is not OnConflict.FORCE and not (
-                _is_then(target, now) and (place or self._has_room(target.resource))
-            ):
-                if why := _why_mixed(target):
-                    return _told(target, Outcome.EXCLUDED, why)
+            as_then = _is_then(target, now) and (place or self._has_room(target.resource))
+            if self._on_conflict is not OnConflict.FORCE and not as_then and (why := _why_mixed(target)):
+                return _told(target, Outcome.EXCLUDED, why)
             if why := changed_later(target, self._leeway, self._tools):
                 return _told(target, Outcome.CONFLICT, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
@@ -174,8 +167,7 @@ class TreeUndo:
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if self._on_conflict is OnConflict.FORCE:
-            detail = f"{self._back(target)}; {words(now)} that was there is saved"
-            return _told(target, Outcome.UNDONE, detail, change)
+            return self._told_saved(target, now, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
             step = merge_step(place, target, now, self._tools, self._scope)
             why = changed_later(target, self._leeway, self._tools) if step.target else ""
@@ -193,6 +185,9 @@ class TreeUndo:
         if self._on_conflict is not OnConflict.FORCE or now["type"] not in ("file", "absent"):
             why = f"was not captured when the command ended ({target.after['excluded']})"
             return _told(target, Outcome.EXCLUDED, f"{why}; only force goes back to how it was before")
+        return self._told_saved(target, now, change)
+
+    def _told_saved(self, target: Target, now: FileState, change: Target) -> PathStep:
         detail = f"{self._back(target)}; {words(now)} that was there is saved"
         return _told(target, Outcome.UNDONE, detail, change)
 
@@ -245,10 +240,10 @@ class TreeUndo:
                 continue
             parent = resource.rpartition("/")[0]
             above = self._steps.get(parent)
-            if above is not None and above.target is not None:
-                there = is_dir(above.target.after)
-            else:
+            if above is None or above.target is None:
                 there = places.within_reach(resource) is not None
+            else:
+                there = is_dir(above.target.after)
             if not there:
                 self._steps[resource] = PathStep(directory_gone(resource))
 
@@ -260,7 +255,7 @@ class TreeUndo:
                 continue
             place = places.within_reach(resource)
             if place is None:
-                self._steps[resource] = PathStep(by_a_link(resource))
+                self._steps[resource] = _by_a_link(resource)
                 continue
             with translated(resource):
                 foreign = strangers(place, self._known, self._of.id, places)
@@ -270,20 +265,16 @@ class TreeUndo:
             elif foreign or staying:
                 culprit = display((foreign + staying)[0])
                 more = f" and {len(foreign + staying) - 1:,} more" if len(foreign + staying) > 1 else ""
-                excluded = not foreign and all(self._is_excluded(one) for one in staying)
-                why = f"stays, because it holds {culprit}{more}, which effect {self._of.id[:8]} did not make"
-                if excluded:
-                    why = f"stays, because it holds {culprit}{more}, which was not captured"
-                self._steps[resource] = _told(
-                    Target(resource, change.after, change.before),
-                    Outcome.EXCLUDED if excluded else Outcome.CONFLICT,
-                    why,
-                )
+                outcomes = {self._steps[one].outcome.outcome for one in staying}
+                excluded = not foreign and outcomes == {Outcome.EXCLUDED}
+                why = "was not captured" if excluded else f"effect {self._of.id[:8]} did not make"
+                outcome = Outcome.EXCLUDED if excluded else Outcome.CONFLICT
+                detail = f"stays, because it holds {culprit}{more}, which {why}"
+                self._steps[resource] = PathStep(TargetOutcome(resource, outcome, detail))
 
     def _inside(self, resource: str) -> Iterable[str]:
         """Paths of the effect directly in a directory."""
-        if not hasattr(self, "_children"):
-            self._children: dict[str, list[str]] = {}
+        if not self._children:
             for one in self._steps:
                 self._children.setdefault(one.rpartition("/")[0], []).append(one)
         return self._children.get(resource, ())
@@ -294,9 +285,6 @@ class TreeUndo:
             return step.target.after["type"] != "absent"
         place = places.within_reach(resource)
         return place is not None and place.stat() is not None
-
-    def _is_excluded(self, resource: str) -> bool:
-        return self._steps[resource].outcome.outcome is Outcome.EXCLUDED
 
     def _take_along(self, foreign: list[str], places: Places) -> None:
         """What someone else made goes too, after it was captured: each path of it by itself."""
@@ -313,9 +301,13 @@ class TreeUndo:
             self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)
 
 
-def by_a_link(resource: str) -> TargetOutcome:
+def _blocked(resource: str, why: str, obstacle: Obstacle) -> PathStep:
+    return PathStep(TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=obstacle))
+
+
+def _by_a_link(resource: str) -> PathStep:
     why = "cannot be reached: a directory on the way to it is now a symbolic link"
-    return TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=Obstacle.LINK)
+    return _blocked(resource, why, Obstacle.LINK)
 
 
 def _staying(resource: str, bond: Bond, culprit: TargetOutcome) -> PathStep:

@@ -1,13 +1,11 @@
 """Where the world stands with an effect on many paths: each is read again."""
 
 import errno
-import os
-import stat
 from collections.abc import Iterable, Sequence
 
 from takeback.adapters.file.directory import ReadScope
 from takeback.adapters.file.os_errors import CannotCapture, in_our_words
-from takeback.adapters.file.paths import PREFIX, Place, scratch
+from takeback.adapters.file.paths import PREFIX, Place, scratch, status_at
 from takeback.adapters.file.states import ABSENT, FileState, difference, same
 from takeback.adapters.tree.apply import is_twin
 from takeback.adapters.tree.directories import ParentDirectory, still_open
@@ -101,7 +99,7 @@ def _sight_target(
         judged = judge(target, now, effect, places)
         if place and now["type"] == "absent" and judged.standing is Standing.FOREIGN:
             # Where names cannot be exchanged, for a moment nothing has the name.
-            if _is_there(place.fd, scratch(effect, index, place.name).going):
+            if status_at(place.fd, scratch(effect, index, place.name).going):
                 return judged._replace(standing=Standing.BETWEEN)
         if place and is_dir(now) and not (is_dir(target.before) and is_dir(target.after)):
             if stranger := strangers(place, known, effect, places):
@@ -161,13 +159,6 @@ def _has_scratch(effect: str, targets: Sequence[Target], places: Places) -> bool
         place = places.if_there(unit.resource)
         if place is not None and not unit.adjusts:
             names = scratch(effect, unit.number, place.name)
-            if any(_is_there(place.fd, name) for name in names):
+            if any(status_at(place.fd, name) for name in names):
                 return True
     return False
-
-
-def _is_there(fd: int, name: bytes) -> bool:
-    try:
-        return bool(stat.S_IFMT(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode))
-    except FileNotFoundError:
-        return False

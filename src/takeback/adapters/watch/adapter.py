@@ -80,7 +80,10 @@ def compared(
     residue += [
         f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
     ]
-    kept = tuple(_staying(target, stay) for target in targets) if stay else tuple(targets)
+    kept = tuple(
+        one._replace(after=one.after | {"excluded": OLDER}) if one.resource in stay else one
+        for one in targets
+    )
     return tuple(with_meaning(minus(kept), blobs)), tuple(residue)
 
 
@@ -97,17 +100,17 @@ def _moved_in(change: Change, targets: Sequence[Target], left: Collection[Inode]
     """Files that are new at their place and older than the change: they came from where nothing was captured (a hole,
     another directory), so this may be the only copy."""
     began: int = change.args.get("began", 0)
+    if not began:
+        return []
     captured = {(one.before["dev"], one.before["ino"]) for one in targets if "digest" in one.before}
     captured.update(left)
-    names = Counter((one.after["dev"], one.after["ino"]) for one in targets if "digest" in one.after)
+    present = [(one, (one.after["dev"], one.after["ino"])) for one in targets if "digest" in one.after]
+    names = Counter(inode for _, inode in present)
     return [
         one
-        for one in targets
-        if began
-        and "digest" in one.after
-        and one.after.get("nlink", 1)
-        <= names[one.after["dev"], one.after["ino"]]  # else it has a name elsewhere
-        and (one.after["dev"], one.after["ino"]) not in captured
+        for one, inode in present
+        if one.after.get("nlink", 1) <= names[inode]  # else it has a name elsewhere
+        and inode not in captured
         and one.before.get("ino") != one.after["ino"]  # what was a hole, and can be read now
         and _is_older(path_of(one.resource), began, "left_out" in change.args)
     ]
@@ -121,10 +124,6 @@ def _is_older(path: bytes, began: int, unsure: bool) -> bool:
     except OSError:
         return True  # nobody can tell: then it stays
     return born < began - _CLOCK_TICK if born else unsure
-
-
-def _staying(target: Target, moved: set[str]) -> Target:
-    return target._replace(after=target.after | {"excluded": OLDER}) if target.resource in moved else target
 
 
 def change_found(
@@ -153,9 +152,8 @@ def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -
     refuse_at_work(change)
     roots: list[tuple[WatchedRoot, Baseline]] = []
     try:
-        for baseline in baselines_of(change):
-            root = Root(baseline.root, path_of(baseline.root))
-            roots.append((WatchedRoot(root, place), baseline))
+        for one in baselines_of(change):
+            roots.append((WatchedRoot(Root(one.root, path_of(one.root)), place), one))
         steps = steps_of(others)
         every: set[str] = set()
 
@@ -174,17 +172,11 @@ class WatchedTree(TreeAdapter):
     def __init__(self, blobs: Blobs, held: str, progress: Progress = SILENT) -> None:
         """`held` is in the store, and so are the indexes."""
         store = os.path.dirname(held)
-        self.place = WatchPlace(
-            os.path.join(store, "watch"),
-            blobs,
-            os.fsencode(os.path.realpath(store)),
-            {},
-            progress=progress,
+        inside, real = os.path.join(store, "watch"), os.fsencode(os.path.realpath(store))
+        self.place = WatchPlace(inside, blobs, real, {}, progress=progress)
+        super().__init__(
+            TREE, blobs, held, lambda effect, others: found_by(effect.change, self.place, others), progress
         )
-        super().__init__(TREE, blobs, held, self._found_in_world, progress)
-
-    def _found_in_world(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
-        return found_by(effect.change, self.place, others)
 
     def tidy(self, effect: Effect) -> None:
         super().tidy(effect)
@@ -201,8 +193,6 @@ def release(place: WatchPlace, name: str, tokens: tuple[str, ...]) -> None:
         place.opened[name].release(tokens)
         return
     index = Index(place.directory, name)
-    if not index.exists():
-        return
     try:
         index.release(tokens)
     finally:

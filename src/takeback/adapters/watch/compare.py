@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from takeback.adapters.file.assess import may_own
 from takeback.adapters.file.sqlite_files import database_of, unit_of, units_in
 from takeback.adapters.file.states import ABSENT, FileState, same
 from takeback.adapters.watch.listings import NO_DIGEST, Listing, ListingEntry, states_of
@@ -13,14 +14,14 @@ from takeback.model.resource import display, quote, unquote
 
 Listings = Mapping[str, Listing | None]
 Inode = tuple[int, int]  # device and number
+_INODE = ("dev", "ino", "uid", "gid", "digest")
 
 
 class Compared(NamedTuple):
     targets: tuple[Target, ...]
     residue: tuple[str, ...] = ()  # what undo could not bring back, each half a sentence
-    captured: frozenset[Inode] = (
-        frozenset()
-    )  # files whose content is in the store and that left the name they had
+    # Files whose content is in the store and that left the name they had.
+    captured: frozenset[Inode] = frozenset()
     names: Mapping[Inode, int] = {}  # of files that had several names: how many of them lie in the tree
 
 
@@ -46,21 +47,16 @@ def differing(
     residue: list[str] = []
     for path in sorted(told):
         one, other = then.get(path, ABSENT), now.get(path, ABSENT)
-        if other is ABSENT and (closed := _closed_above(path, now)):
-            other = one | {"excluded": closed}
+        if other is ABSENT and (reason := _closed_above(path, now)):
+            other = one | {"excluded": f"it is in a directory that was not read: {reason}"}
         resource = resource_in(root, path)
         if "excluded" in one or "excluded" in other:
-            _tell_hole(resource, one, other, residue)
-        elif not _ownable(one) and not _same_owner(one, other):
+            residue.append(f"{display(resource)} {_told_hole(one, other)}")
+        elif not _ownable(one) and any(one.get(key) != other.get(key) for key in _INODE):  # not in place
             what = "owner" if one["uid"] != os.geteuid() else "group"
             residue.append(f"the {what} of {display(resource)}, which only root can give back")
-        targets.append(
-            Target(
-                resource,
-                _dressed(path, root, one, firsts_then, units),
-                _dressed(path, root, other, firsts_now, units),
-            )
-        )
+        before_it = _dressed(path, root, one, firsts_then, units)
+        targets.append(Target(resource, before_it, _dressed(path, root, other, firsts_now, units)))
     left = frozenset(inode for path in before for inode in _left(before[path], after[path]))
     names = {inode: len(found) for inode, found in firsts_then.items()}
     return Compared(tuple(targets), tuple(residue), left, names)
@@ -79,7 +75,7 @@ def _closed_above(path: str, now: dict[str, FileState]) -> str:
     while path:
         path = path.rpartition("/")[0]
         if reason := now.get(path, ABSENT).get("excluded"):
-            return f"it is in a directory that was not read: {reason}"
+            return reason
     return ""
 
 
@@ -102,9 +98,8 @@ def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
         found = {name for name in names.keys() | now.keys() if names.get(name) != now.get(name)}
     for listing in (one, other):
         if listing is not None:
-            found |= {
-                name for name, entry in zip(listing.names, listing.entries, strict=True) if entry.nlink > 1
-            }
+            both = zip(listing.names, listing.entries, strict=True)
+            found |= {name for name, entry in both if entry.nlink > 1}
             found |= {name for unit in units_in(listing.names, listing.names) for name in unit}
     return found
 
@@ -112,12 +107,8 @@ def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
 def _by_name(listing: Listing | None) -> dict[bytes, tuple[ListingEntry, object]]:
     if listing is None:
         return {}
-    if not listing.extras:
-        return {name: (entry, None) for name, entry in zip(listing.names, listing.entries, strict=True)}
-    return {
-        name: (entry, listing.extras.get(quote(name)))
-        for name, entry in zip(listing.names, listing.entries, strict=True)
-    }
+    extras, both = listing.extras, zip(listing.names, listing.entries, strict=True)
+    return {name: (entry, extras.get(quote(name)) if extras else None) for name, entry in both}
 
 
 def _changed(one: FileState | None, other: FileState | None) -> bool:
@@ -185,24 +176,13 @@ def _dressed(
 
 def _ownable(state: FileState) -> bool:
     """Whether we could give a new file this owner."""
-    if state["type"] == "absent" or (me := os.geteuid()) == 0:
-        return True
-    return state["uid"] == me and (state["gid"] == os.getegid() or state["gid"] in os.getgroups())
+    return state["type"] == "absent" or may_own(state["uid"], state["gid"])
 
 
-def _same_owner(one: FileState, other: FileState) -> bool:
-    """It is the same inode still, so that its owner need not be given back."""
-    return other["type"] != "absent" and all(
-        one.get(key) == other.get(key) for key in ("dev", "ino", "uid", "gid", "digest")
-    )
-
-
-def _tell_hole(resource: str, one: FileState, other: FileState, residue: list[str]) -> None:
-    shown = display(resource)
+def _told_hole(one: FileState, other: FileState) -> str:
     if "excluded" in one:
         was = "is gone" if other["type"] == "absent" else "was changed"
-        residue.append(f"{shown} {was} and had not been captured ({one['excluded']})")
-    elif one["type"] == "absent":
-        residue.append(f"{shown} is new and stays ({other['excluded']})")
-    else:
-        residue.append(f"{shown} holds something that could not be captured ({other['excluded']})")
+        return f"{was} and had not been captured ({one['excluded']})"
+    if one["type"] == "absent":
+        return f"is new and stays ({other['excluded']})"
+    return f"holds something that could not be captured ({other['excluded']})"

@@ -4,6 +4,8 @@ import os
 import stat
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
@@ -43,20 +45,17 @@ class Fanotify:
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
         try:
+            from ctypes import c_uint64
+
             self._fd = checked(self._library.fanotify_init(_INIT, os.O_RDONLY))
-            self._mark()
+            mask = c_uint64(_MASK)
+            checked(self._library.fanotify_mark(self._fd, _ADD_FILESYSTEM, mask, self._top, None))
             self._root = self._handle()
             # Where handles cannot be opened, its reports would be of no use.
             os.close(self._opened(self._root))
         except OSError:
             self.close()
             raise
-
-    def _mark(self) -> None:
-        from ctypes import c_uint64
-
-        mask = c_uint64(_MASK)
-        checked(self._library.fanotify_mark(self._fd, _ADD_FILESYSTEM, mask, self._top, None))
 
     def close(self) -> None:
         for fd in (self._fd, self._top):
@@ -68,12 +67,12 @@ class Fanotify:
         self.unsure.clear()
         self._astray = False
         told: dict[str, set[bytes]] = {}
-        root = self._handle_now()
+        # Of what is at the path now; empty if nothing is. Unlike inode numbers it is never used a second time.
+        root = b""
+        with suppress(OSError):
+            root = self._handle()
         lost = root != self._root
-        read: list[bytes] = []
-        while data := read_reports(self._fd):
-            read.append(data)
-        events, masks = _events(read)
+        events, masks = _events(iter(partial(read_reports, self._fd), b""))
         # The queue is not endless.
         self.broken = self.crowded = any(mask & _OVERFLOW for mask in masks)
         lost = lost or self.crowded
@@ -180,13 +179,6 @@ class Fanotify:
         flags = os.O_PATH | os.O_CLOEXEC
         return checked(self._library.open_by_handle_at(self._top, handle, flags))
 
-    def _handle_now(self) -> bytes:
-        """Of what is at the path; empty if nothing is. Unlike inode numbers it is never used a second time."""
-        try:
-            return self._handle()
-        except OSError:
-            return b""
-
     def _handle(self) -> bytes:
         from ctypes import byref, c_int, create_string_buffer
 
@@ -207,11 +199,8 @@ def changed_outside(book: Authors, family: set[int], but: Iterable[bytes]) -> li
         for process, seen in processes.items():
             kinds |= seen if process in family else 0
         path = os.path.join(directory, name)
-        if (
-            not kinds & (_MODIFY | _ATTRIB | _MOVED | _MADE)
-            or name == b"."
-            or (path + b"/").startswith(above)
-        ):
+        changed = kinds & (_MODIFY | _ATTRIB | _MOVED | _MADE) and name != b"."
+        if not changed or (path + b"/").startswith(above):
             continue
         if os.path.lexists(path) or not kinds & (_CREATED | _MOVED_TO):
             found.append(path)

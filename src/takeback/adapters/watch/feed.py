@@ -34,9 +34,8 @@ class Authors:
     def __init__(self) -> None:
         self.of: dict[str, set[int]] = {}  # by quoted path from the root: processes
         self.somewhere: set[int] = set()  # those who changed something in directories that are gone by now
-        self.outside: dict[
-            tuple[bytes, bytes], dict[int, int]
-        ] = {}  # directory and name: kinds of events by process
+        # By directory and name: kinds of events by process.
+        self.outside: dict[tuple[bytes, bytes], dict[int, int]] = {}
         self.whole = True
 
     def add(self, directory: str, name: str, process: int) -> None:

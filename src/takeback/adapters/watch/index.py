@@ -196,17 +196,14 @@ class Index:
             "(SELECT min(until) FROM past WHERE path = one.path AND until >= ?1)"
         )
         found = self._db.execute(query, (generation,))
-        return {
-            path: self.lately.unpacked(Row(*rest)) if rest[0] is not None else None for path, *rest in found
-        }
+        return {path: self.lately.unpacked(Row(*row)) if row[0] is not None else None for path, *row in found}
 
     def listing(self, path: str) -> Listing | None:
         row = self.row(path)
         return self.lately.unpacked(row) if row else None
 
     def names_of_inode(self, ino: int) -> list[tuple[str, bytes]]:
-        found = self._db.execute("SELECT path, name FROM links WHERE ino = ?", (_signed(ino),))
-        return [(path, name) for path, name in found]
+        return self._db.execute("SELECT path, name FROM links WHERE ino = ?", (_signed(ino),)).fetchall()
 
     def has_any_links(self) -> bool:
         """Whether any file has several names: mostly none has, and then nothing more needs to be asked."""
@@ -217,7 +214,7 @@ class Index:
         query = (
             "SELECT path, name FROM links WHERE ino IN (SELECT ino FROM links WHERE path = ? AND name = ?)"
         )
-        return [(where, other) for where, other in self._db.execute(query, (path, name))]
+        return self._db.execute(query, (path, name)).fetchall()
 
     def has_links(self, paths: Iterable[str]) -> bool:
         """Whether a file with several names has one in any of these directories."""
@@ -230,13 +227,11 @@ class Index:
             "SELECT path, name FROM links JOIN (SELECT ino AS one, count(*) AS known FROM links GROUP BY ino) "
             "ON one = ino WHERE nlink > known"
         )
-        return [(path, name) for path, name in self._db.execute(query)]
+        return self._db.execute(query).fetchall()
 
     def holes(self) -> tuple[Hole, ...]:
         found = self._db.execute("SELECT path, name, reason, kind FROM holes ORDER BY path, name")
-        return tuple(
-            Hole(f"{path}/{name}" if path else name, reason, kind) for path, name, reason, kind in found
-        )
+        return tuple(Hole(f"{path}/{name}".lstrip("/"), reason, kind) for path, name, reason, kind in found)
 
     def digests(self) -> Iterator[bytes]:
         """Every blob that it needs."""
@@ -261,9 +256,8 @@ class Index:
             return generation
         # A watch must find its beginning again whatever happens. What was seen without one is seen again.
         with self._transaction(durable=bool(register)) as db:
-            needed = db.execute(
-                "SELECT 1 FROM watches WHERE generation <= ? LIMIT 1", (generation,)
-            ).fetchone()
+            query = "SELECT 1 FROM watches WHERE generation <= ? LIMIT 1"
+            needed = db.execute(query, (generation,)).fetchone()
             for path, listing in seen.items():
                 if needed:
                     self._keep(db, path, generation)
@@ -302,10 +296,9 @@ class Index:
         ]
         if several:
             db.executemany("INSERT INTO links (ino, path, name, nlink) VALUES (?, ?, ?, ?)", several)
-        holes = [(path, name, more) for name, more in listing.extras.items() if "excluded" in more]
-        for where, name, more in holes:
-            values = (where, name, more["excluded"], more.get("hole", UNREADABLE))
-            db.execute("INSERT INTO holes (path, name, reason, kind) VALUES (?, ?, ?, ?)", values)
+        left_out = [(name, more) for name, more in listing.extras.items() if "excluded" in more]
+        holes = [(path, name, more["excluded"], more.get("hole", UNREADABLE)) for name, more in left_out]
+        db.executemany("INSERT INTO holes (path, name, reason, kind) VALUES (?, ?, ?, ?)", holes)
 
     # Who needs the past.
 
@@ -321,29 +314,25 @@ class Index:
             return
         with self._transaction(durable=False) as db:
             db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
-            db.execute(
-                "DELETE FROM past WHERE until < coalesce((SELECT min(generation) FROM watches), until + 1)"
-            )
+            needed = "coalesce((SELECT min(generation) FROM watches), until + 1)"
+            db.execute(f"DELETE FROM past WHERE until < {needed}")
 
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
         """Always whole and in order; `durable`: when this is left, and not only with the next one that is."""
         with self._turn:
-            yield from self._alone(self._db, durable)
-
-    def _alone(self, db: sqlite3.Connection, durable: bool) -> Generator[sqlite3.Connection, None, None]:
-        try:
-            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            db.execute("BEGIN IMMEDIATE")
+            db = self._db
             try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise _unreachable(self._path, error) from error
+                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                finally:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                raise _unreachable(self._path, error) from error
 
 
 def _create(connection: sqlite3.Connection, root: str) -> None:

@@ -5,8 +5,10 @@ import struct
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
+from takeback.adapters.file.mounts import table
 from takeback.adapters.watch.feed import Authors, Feed, Told, checked, read_reports
 from takeback.adapters.watch.roots import Root
+from takeback.model.mounts import mount_of
 from takeback.model.resource import quote
 
 # Which feed this machine and this user can have.
@@ -20,7 +22,8 @@ _HONEST = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"bca
 def open_feed(root: Root, again: bool, crowded: bool = False) -> Feed | None:
     """None: no feed is available, so every scan reads the whole tree. `again`: a feed that is costly to arm pays off.
     `crowded`: reports of the whole filesystem were too many the last time."""
-    if _filesystem_of(root.path) not in _HONEST:
+    mount = mount_of(table(), root.path)
+    if mount is None or mount.kind not in _HONEST:
         return None
     if os.geteuid() == 0 and not crowded:
         from takeback.adapters.watch.fanotify import Fanotify
@@ -35,21 +38,6 @@ def open_feed(root: Root, again: bool, crowded: bool = False) -> Feed | None:
         except OSError:
             return None  # more directories than a user may watch
     return None
-
-
-def _filesystem_of(path: bytes) -> bytes:
-    """As the kernel's list of mounts names it; the last line that fits is the one on top."""
-    kind, longest = b"", -1
-    try:
-        with open("/proc/self/mountinfo", "rb") as table:
-            for line in table:
-                fields, _, rest = line.partition(b" - ")
-                point = fields.split(b" ")[4].decode("unicode_escape").encode("latin-1").rstrip(b"/")
-                if (path == point or path.startswith(point + b"/")) and len(point) >= longest:
-                    kind, longest = rest.split(b" ")[0], len(point)
-    except OSError:
-        return b""
-    return kind
 
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
@@ -164,9 +152,8 @@ class Inotify:
                 continue
             if name and mask & _IS_DIRECTORY:
                 if not mask & _NAMES and (inner := os.path.join(path, name)) in self._numbers:
-                    told.setdefault(quote(inner), set()).add(
-                        b""
-                    )  # its own mode or times; what is in it reports itself
+                    # Its own mode or times; what is in it reports itself.
+                    told.setdefault(quote(inner), set()).add(b"")
                     continue
                 self._follow(os.path.join(path, name), mask)
             told.setdefault(quote(path), set()).add(name)

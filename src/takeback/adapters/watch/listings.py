@@ -51,6 +51,10 @@ class Listing(NamedTuple):
     folders: tuple[bytes, ...]  # directories that have a listing of their own
     extras: dict[str, dict[str, Any]]  # by quoted name: xattrs, holes, target, rdev, excluded
 
+    @property
+    def by_name(self) -> dict[bytes, ListingEntry]:
+        return dict(zip(self.names, self.entries, strict=True))
+
 
 class Row(NamedTuple):
     """A listing as it lies in the database."""

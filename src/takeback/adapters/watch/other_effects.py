@@ -157,16 +157,13 @@ class _Following:
     def all(self) -> list[Target]:
         for target in self._there.values():
             around = next((one for one in ancestors(target.resource) if one in self._moves), "")
-            if (
-                not around
-                and target.resource in self._moves
-                and not self._is_watched(self._moves[target.resource])
-            ):
+            to = self._moves.get(target.resource)
+            if not around and to and not is_watched(to, self._roots):
                 around = target.resource
             if around and target.after["type"] == "absent":
                 self._follow(target, around)
         for start, to in self._moves.items():
-            if not self._is_watched(to):
+            if not is_watched(to, self._roots):
                 self._found += self._new(start, to)
         return [one for one in self._there.values() if one.resource not in self._gone] + self._found
 
@@ -180,22 +177,20 @@ class _Following:
         after = now.after if now else ABSENT
         if now is None and os.path.lexists(path_of(name)):
             self._gone.add(target.resource)
-            looked = None if self._is_watched(name) or "excluded" in before else self._seen(name, before)
+            told_there = is_watched(name, self._roots) or "excluded" in before
+            looked = None if told_there else seen(self._places, name, before, self._blobs)
             if looked is None:
                 return
             after = looked
         self._gone |= {target.resource, name}
         if alike(before, after):
             return
-        if self._is_taken(to):
+        taken = self._there.get(to)
+        if taken is not None and taken.before["type"] not in ("absent", "dir"):
             # It came to where something else had been: so it is told where it was before that.
             self._found.append(mixed(target, self._steps[around], after))
         else:
             self._found.append(Target(name, before, after))
-
-    def _is_taken(self, to: str) -> bool:
-        here = self._there.get(to)
-        return here is not None and here.before["type"] not in ("absent", "dir")
 
     def _new(self, start: str, to: str) -> Iterator[Target]:
         """What is new in a directory that was moved out of what is watched."""
@@ -211,17 +206,11 @@ class _Following:
                 resource = file_resource(os.path.join(directory, name))
                 known = self._there.get(start + resource[len(to) :])
                 if known is None:
-                    now = self._seen(resource, ABSENT)
+                    now = seen(self._places, resource, ABSENT, self._blobs)
                     if now is not None:
                         yield Target(resource, ABSENT, now)
                 elif "excluded" in known.before and name in folders:
                     folders.remove(name)  # nobody looked into it then either
-
-    def _seen(self, resource: str, before: FileState) -> FileState | None:
-        return seen(self._places, resource, before, self._blobs)
-
-    def _is_watched(self, resource: str) -> bool:
-        return is_watched(resource, self._roots)
 
 
 def is_watched(resource: str, roots: Collection[str]) -> bool:
@@ -245,10 +234,5 @@ def seen(places: Places, resource: str, manner: FileState, blobs: Blobs) -> File
 
 def _renamed(state: FileState, start: str, to: str) -> FileState:
     """What it names in the directory is there under another name now as well."""
-    inside = f"{start}/"
-    more = {
-        key: to + state[key][len(start) :]
-        for key in ("twin", "unit")
-        if key in state and state[key].startswith(inside)
-    }
-    return state | more if more else state
+    moved = [key for key in ("twin", "unit") if state.get(key, "").startswith(f"{start}/")]
+    return state | {key: to + state[key][len(start) :] for key in moved}

@@ -41,9 +41,8 @@ class Lineage:
             self._socket.bind((0, _PROCESSES[0]))
             self._socket.setblocking(False)
             # Newer kernels tell of forks alone if asked so, older ones do not answer such a question.
-            if not self._asked(struct.pack("=II", _LISTEN, _FORK)) and not self._asked(
-                struct.pack("=I", _LISTEN)
-            ):
+            questions = (struct.pack("=II", _LISTEN, _FORK), struct.pack("=I", _LISTEN))
+            if not any(self._asked(question) for question in questions):
                 raise OSError("nobody answers")
         except OSError:
             self._socket.close()
@@ -97,9 +96,8 @@ def open_lineage() -> Lineage | None:
 
 
 # Files that are written without a system call, mapped into memory: no feed tells of it, and after the first
-# write to a
-# page no time moves. Those of this process and of all that it started and that live are read again at each
-# look.
+# write to a page no time moves. Those of this process and of all that it started and that live are read
+# again at each look.
 
 
 _WRITTEN = (b" rw-s ", b" rwxs ")  # shared with the file, and writable

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from takeback.adapters.file.content import at, read_file, read_xattrs
 from takeback.adapters.file.os_errors import CannotCapture
+from takeback.adapters.file.paths import status_at
 from takeback.adapters.file.sqlite_files import units_in
 from takeback.adapters.tree.states import shell_of
 from takeback.adapters.watch.index import CHANGING, MOUNTED, UNREADABLE
@@ -142,9 +143,8 @@ class _Reading:
         return extra
 
     def hole(self, name: bytes, reason: str, kind: str) -> tuple[ListingEntry, Extra] | None:
-        try:
-            status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
+        status = status_at(self.fd, name)
+        if status is None:
             return None
         entry = entry_of(status, time.time_ns())
         if kind != UNREADABLE:  # it may be readable next time
@@ -162,8 +162,5 @@ class _Reading:
         return {name: one for name in names if (one := self.hole(name, reason, CHANGING))}
 
     def _sign(self, name: bytes) -> tuple[int, ...] | None:
-        try:
-            now = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        now = status_at(self.fd, name)
+        return (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns) if now else None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from takeback.adapters.file.mounts import mounts_below, names_of
 from takeback.adapters.watch.index import CHANGING, MOUNT, MOUNTED, REGENERABLE, STORE, Hole
-from takeback.adapters.watch.scan import Rules
+from takeback.adapters.watch.scan import Rules, too_large
 from takeback.errors import Misuse, NoRemedy, Refused
 from takeback.model.resource import display, file_resource, home, path_of, unquote
 
@@ -31,7 +31,11 @@ def parsed(text: bytes) -> tuple[Rule, ...]:
 
 
 def _rule(line: bytes) -> Rule | None:
-    line = _without_spaces(line.removesuffix(b"\r"))
+    line = line.removesuffix(b"\r")
+    kept = line.rstrip(b" ")
+    if len(kept) < len(line):
+        escapes = len(kept) - len(kept.rstrip(b"\\"))
+        line = kept + b" " if escapes % 2 else kept
     if not line or line.startswith(b"#"):
         return None
     negated = line.startswith(b"!")
@@ -44,12 +48,6 @@ def _rule(line: bytes) -> Rule | None:
         return Rule(re.compile(body if anchored else rb"(?:.*/)?" + body, re.DOTALL), negated)
     except re.error:
         return None  # git takes a broken pattern for one that matches nothing
-
-
-def _without_spaces(line: bytes) -> bytes:
-    kept = line.rstrip(b" ")
-    escapes = len(kept) - len(kept.rstrip(b"\\"))
-    return kept + b" " if escapes % 2 and len(kept) < len(line) else kept
 
 
 def _translated(glob: bytes) -> bytes:
@@ -111,7 +109,11 @@ class Ignoring:
         names = os.path.relpath(path, top).split(b"/")
         for depth in range(1, len(names) + 1):
             if self._one_ignored(top, names[:depth]):
-                return not self._tracks(top, b"/".join(names))
+                # Whether git's index may name something in it. In doubt it does: then it is captured.
+                if top not in self._tracked:
+                    self._tracked[top] = _index(top)
+                index = self._tracked[top]
+                return index is not None and b"/".join(names) + b"/" not in index
         return False
 
     def _one_ignored(self, top: bytes, names: list[bytes]) -> bool:
@@ -121,9 +123,8 @@ class Ignoring:
             verdict = _said(self._rules(os.path.join(top, *names[:depth], b".gitignore")), within)
             if verdict is not None:
                 return verdict
-        return bool(
-            _said(self._rules(os.path.join(_git_directory(top), b"info", b"exclude")), b"/".join(names))
-        )
+        excluded = self._rules(os.path.join(_git_directory(top), b"info", b"exclude"))
+        return bool(_said(excluded, b"/".join(names)))
 
     def _rules(self, file: bytes) -> tuple[Rule, ...]:
         if file not in self._files:
@@ -142,19 +143,9 @@ class Ignoring:
             self._tops[directory] = above
         return self._tops[directory]
 
-    def _tracks(self, top: bytes, path: bytes) -> bool:
-        """Whether git's index may name something in it. In doubt it does: then it is captured."""
-        if top not in self._tracked:
-            self._tracked[top] = _index(top)
-        index = self._tracked[top]
-        return index is None or path + b"/" in index
-
 
 def _said(rules: tuple[Rule, ...], path: bytes) -> bool | None:
-    for rule in reversed(rules):
-        if rule.pattern.fullmatch(path):
-            return not rule.negated
-    return None
+    return next((not rule.negated for rule in reversed(rules) if rule.pattern.fullmatch(path)), None)
 
 
 def _git_directory(top: bytes) -> bytes:
@@ -225,14 +216,11 @@ def roots_of(paths: "Sequence[str | bytes | os.PathLike[str]]") -> tuple[Root, .
         raise Misuse("No directory to watch was named.", hint="Name at least one.")
     kept: list[Root] = []
     for root in found:
-        above = [one for one in kept if _contains(one.path, root.path)]
-        if not above or any(_contains(point, root.path) for point in _points_below(above[-1])):
+        above = next((one for one in reversed(kept) if _contains(one.path, root.path)), None)
+        points = set(mounts_below(above.resource)) - {above.path} if above else set[bytes]()
+        if above is None or any(_contains(point, root.path) for point in points):
             kept.append(root)
     return tuple(kept)
-
-
-def _points_below(root: Root) -> list[bytes]:
-    return [point for point in mounts_below(root.resource) if point != root.path]
 
 
 def refuse_dangerous(roots: Sequence[Root], store: bytes, any_root: bool) -> None:
@@ -268,23 +256,14 @@ def refuse_large(roots: Sequence[Root], most: int) -> None:
                 raise too_large(most)
 
 
-def too_large(most: int) -> Refused:
-    return Refused(
-        f"There are more than {most:,} entries below it, too many to watch.",
-        hint="Nothing was done. Name a smaller directory, or use --any-root.",
-    )
-
-
 def _dangerous(root: bytes, store: Sequence[bytes]) -> str:
     mine = os.fsencode(os.path.realpath(home() or "/"))
     if root == b"/":
         return "it is the whole filesystem"
     if root == mine:
         return "it is your home directory"
-    temporary = {
-        os.path.realpath(os.fsencode(name))
-        for name in (*_TEMPORARY, os.environ.get("TMPDIR") or _TEMPORARY[0])
-    }
+    names = (*_TEMPORARY, os.environ.get("TMPDIR") or _TEMPORARY[0])
+    temporary = {os.path.realpath(os.fsencode(name)) for name in names}
     if root in temporary:
         return "it holds the temporary files of every program"
     if _contains(root, mine):
@@ -319,9 +298,7 @@ def rules_for(root: Root, store: bytes, sticky: bool) -> Rules:
 
 def resource_in(root: str, path: str) -> str:
     """Of a quoted path from the root."""
-    if not path:
-        return root
-    return f"{root.rstrip('/')}/{path}"
+    return f"{root.rstrip('/')}/{path}" if path else root
 
 
 def path_in(root: str, path: str) -> bytes:
@@ -334,6 +311,12 @@ def path_in(root: str, path: str) -> bytes:
 
 _NAMED = 3
 
+_WAYS_OUT = {
+    MOUNTED: "Unmount it",
+    MOUNT: "Name what is mounted there as a root of its own",
+    CHANGING: "Wait until no process writes to it",
+}
+
 At = tuple[str, Hole]  # the root's resource, and a hole in it
 
 
@@ -342,9 +325,8 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], any_root: bool
     kept = [(root, hole) for root, hole in holes if resource_in(root, hole.path) not in roots]
     lost = [one for one in kept if _could_be_lost(*one)]
     if lost and not any_root:
-        named = "; ".join(
-            f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in lost[:_NAMED]
-        )
+        shown = lost[:_NAMED]
+        named = "; ".join(f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in shown)
         more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
         hint = f"{_way_out(lost)}, or go ahead without it by --any-root."
         raise NoRemedy(
@@ -354,12 +336,10 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], any_root: bool
 
 
 def _way_out(lost: Sequence[At]) -> str:
-    if any(hole.kind == MOUNTED for _, hole in lost):
-        return "Unmount it"
-    if any(hole.kind == MOUNT for _, hole in lost):
-        return "Name what is mounted there as a root of its own"
-    if any(hole.kind == CHANGING for _, hole in lost):
-        return "Wait until no process writes to it"
+    kinds = {hole.kind for _, hole in lost}
+    for kind, way_out in _WAYS_OUT.items():
+        if kind in kinds:
+            return way_out
     if all(_is_ours(path_in(root, hole.path)) for root, hole in lost):
         return "Make it readable"
     return "Have its owner or root make it readable for you"

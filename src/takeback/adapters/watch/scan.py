@@ -8,9 +8,10 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from takeback.adapters.file.paths import Handles
+from takeback.adapters.file.paths import Handles, status_at
 from takeback.adapters.watch.index import MOUNT, MOUNTED, REGENERABLE, UNREADABLE
 from takeback.adapters.watch.listings import (
     Listing,
@@ -36,6 +37,13 @@ class Doubt(Exception):
     """The reports of a feed do not fit the index: a full scan is needed."""
 
 
+def too_large(most: int) -> Refused:
+    return Refused(
+        f"There are more than {most:,} entries below it, too many to watch.",
+        hint="Nothing was done. Name a smaller directory, or use --any-root.",
+    )
+
+
 class Bounds(NamedTuple):
     """How large a tree may be; 0 is without bound."""
 
@@ -59,12 +67,9 @@ class ListingDraft:
     def __init__(self, status: os.stat_result, before: Listing | None) -> None:
         self.status = status
         self.before = before
-        known = self.before
-        self.kept: dict[bytes, ListingEntry] = (
-            dict(zip(known.names, known.entries, strict=True)) if known else {}
-        )
+        self.kept: dict[bytes, ListingEntry] = before.by_name if before else {}
         self.fresh: dict[bytes, os.stat_result] = {}
-        self.folders: dict[bytes, None] = dict.fromkeys(known.folders if known else ())
+        self.folders: dict[bytes, None] = dict.fromkeys(before.folders if before else ())
         self.left_out: dict[bytes, tuple[str, str, os.stat_result]] = {}
 
     def drop(self, name: bytes) -> None:
@@ -111,30 +116,22 @@ class Scan:
                 continue
             row = self._known(path)
             if row is None:
-                if path in self.drafts or self._is_left_out(path) or self._will_be_seen(path, hints):
+                if path in self.drafts or self._is_explained(path, hints):
                     continue
                 raise Doubt(path)
             self._look_at(path, row, hints[path])
         self._walk()
 
-    def _is_left_out(self, path: str) -> bool:
-        """Whether it is inside something that is not looked into."""
+    def _is_explained(self, path: str, hints: Hints) -> bool:
+        """Whether it is inside something that is not looked into; or is new, or in something new: then the directory
+        above was told to have changed."""
         above = path
         while above:
             above, _, name = above.rpartition("/")
             row = self._known(above)
             if row is not None:
-                known = self._unpacked(row)
-                return "excluded" in known.extras.get(name, {})
-        return False
-
-    def _will_be_seen(self, path: str, hints: Hints) -> bool:
-        """A new directory, or one in it: the one above was told to have changed."""
-        above = path
-        while above:
-            above, _, name = above.rpartition("/")
-            if self._known(above) is not None:
-                return unquote(name) in hints.get(above, ())
+                left_out = "excluded" in self._unpacked(row).extras.get(name, {})
+                return left_out or unquote(name) in hints.get(above, ())
         return False
 
     def _walk(self) -> None:
@@ -173,11 +170,9 @@ class Scan:
         if draft is None:
             return
         draft.drop(name)
-        try:
-            status = os.stat(name, dir_fd=self._handles.open(above), follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        draft.left_out[name] = (reason, kind, status)
+        with suppress(FileNotFoundError):
+            if status := status_at(self._handles.open(above), name):
+                draft.left_out[name] = (reason, kind, status)
 
     def _draft(self, path: str) -> ListingDraft | None:
         if path not in self.drafts:
@@ -198,10 +193,7 @@ class Scan:
         self.entries += entries
         self._progress.moved(items=entries)
         if self._bounds.entries and self.entries > self._bounds.entries:
-            raise Refused(
-                f"There are more than {self._bounds.entries:,} entries below it, too many to watch.",
-                hint="Nothing was done. Name a smaller directory, or use --any-root.",
-            )
+            raise too_large(self._bounds.entries)
 
     def _count_bytes(self, status: os.stat_result) -> None:
         if stat.S_ISREG(status.st_mode):
@@ -225,7 +217,7 @@ class Scan:
         names, folders = _listed(fd)
         self._count(len(names) + len(folders))
         for name in names:
-            self._fresh(draft, fd, name)
+            self._fresh(draft, name, status_at(fd, name))
         return self._entered(path, fd, draft, folders)
 
     def _compare(self, path: str, fd: int, status: os.stat_result, row: Row) -> list[bytes]:
@@ -239,14 +231,17 @@ class Scan:
                 draft.drop(name)
             for name in [name for name in now if name not in draft.kept]:
                 draft.drop(name)  # it may have been a folder
-                self._fresh(draft, fd, name)
+                self._fresh(draft, name, status_at(fd, name))
             for name in set(folders) - set(dirs):
                 draft.folders.pop(name, None)
                 self._forget(_below(path, name))
             folders = tuple(dirs)
         self._count(len(names) + len(folders))
         self._compare_names(path, fd, names, row, draft)
-        candidates = [*folders, *self._left_out_before(fd, row)] if same else list(folders)
+        candidates = list(folders)
+        if same and '"hole"' in row.extras:  # the rules may have changed, or the right to look
+            holes = [unquote(name) for name, more in self._unpacked(row).extras.items() if "hole" in more]
+            candidates += [name for name in holes if _is_folder(status_at(fd, name))]
         draft = self.drafts.get(path)
         if draft is None:
             if len(candidates) == len(folders) and self._rules.names.isdisjoint(folders):
@@ -257,13 +252,6 @@ class Scan:
             if draft is None:
                 return list(folders)
         return self._entered(path, fd, draft, candidates)
-
-    def _left_out_before(self, fd: int, row: Row) -> list[bytes]:
-        """Of an unchanged directory: the rules may have changed, or the right to look."""
-        if '"hole"' not in row.extras:
-            return []
-        names = [unquote(name) for name, extra in self._unpacked(row).extras.items() if "hole" in extra]
-        return [name for name in names if _is_folder(fd, name)]
 
     def _compare_names(
         self, path: str, fd: int, names: tuple[bytes, ...], row: Row, draft: ListingDraft | None
@@ -288,10 +276,9 @@ class Scan:
                 continue
             changed.append((name, now))
         for name, now in changed:
+            draft = draft or self._draft(path)
             if draft is None:
-                draft = self._draft(path)
-                if draft is None:
-                    return
+                return
             self._take(draft, name, now)
 
     def _take(self, draft: ListingDraft, name: bytes, now: os.stat_result | None) -> None:
@@ -300,21 +287,16 @@ class Scan:
             # Of a directory that is left out nothing but its being there is watched.
             if now is None or old is None or not stat.S_ISDIR(old.mode):
                 draft.drop(name)
-            return
-        if old and _same_entry(old, now) and not name.endswith(b"-shm"):
+        elif old and _same_entry(old, now) and not name.endswith(b"-shm"):
             draft.kept[name] = old._replace(dev=now.st_dev)
-            return
-        draft.kept.pop(name, None)
-        draft.fresh[name] = now
-        self._count_bytes(now)
+        else:
+            draft.kept.pop(name, None)
+            self._fresh(draft, name, now)
 
-    def _fresh(self, draft: ListingDraft, fd: int, name: bytes) -> None:
-        try:
-            now = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        draft.fresh[name] = now
-        self._count_bytes(now)
+    def _fresh(self, draft: ListingDraft, name: bytes, now: os.stat_result | None) -> None:
+        if now is not None:
+            draft.fresh[name] = now
+            self._count_bytes(now)
 
     def _entered(self, path: str, fd: int, draft: ListingDraft, folders: list[bytes]) -> list[bytes]:
         """Which of its directories are looked into; the others are left out by name."""
@@ -329,11 +311,8 @@ class Scan:
             if name in draft.folders:
                 self._forget(_below(path, name))
             draft.drop(name)
-            try:
-                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            draft.left_out[name] = (reason, kind, status)
+            if status := status_at(fd, name):
+                draft.left_out[name] = (reason, kind, status)
         return entered
 
     def _verdict(self, path: str, name: bytes, before: Listing | None) -> tuple[str, str]:
@@ -358,14 +337,9 @@ class Scan:
         draft = self.drafts.get(path)
         if draft is None:
             draft = self.drafts[path] = ListingDraft(status, self._unpacked(row))
-        for name in names:
-            if name in _ITSELF:
-                continue
-            try:
-                now = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                now = None
-            if name in draft.folders and (now is None or not stat.S_ISDIR(now.st_mode)):
+        for name in names - _ITSELF:
+            now = status_at(fd, name)
+            if name in draft.folders and not _is_folder(now):
                 draft.folders.pop(name)
                 self._forget(_below(path, name))
             if now is not None and stat.S_ISDIR(now.st_mode):
@@ -385,11 +359,11 @@ class Scan:
                 self._forget(below)  # another directory of that name
             # Also with the same number it may be another one: numbers are used again at once, and what was reported
             # of the one that is gone has no path any more. So all in it is compared.
-            self._pending += [_below(path, one) for one in self._entered(path, fd, draft, [name])]
-            return
-        self._take(draft, name, now)
-        if name not in draft.kept:
-            self._pending += [_below(path, one) for one in self._entered(path, fd, draft, [name])]
+        else:
+            self._take(draft, name, now)
+            if name in draft.kept:
+                return
+        self._pending += [_below(path, one) for one in self._entered(path, fd, draft, [name])]
 
 
 def _listed(fd: int) -> tuple[list[bytes], list[bytes]]:
@@ -403,11 +377,8 @@ def _listed(fd: int) -> tuple[list[bytes], list[bytes]]:
     return sorted(names), sorted(folders)
 
 
-def _is_folder(fd: int, name: bytes) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
+def _is_folder(status: os.stat_result | None) -> bool:
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def _same_stamp(stamp: Stamp, status: os.stat_result) -> bool:

@@ -2,20 +2,11 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
-from takeback.adapters.file.directory import (
-    DIGEST,
-    GID,
-    MODE,
-    MTIME,
-    PATH,
-    TYPE,
-    UID,
-    WHAT,
-    Row,
-    read_manifest,
-)
+from takeback.adapters.file.build import file_state, node_state
+from takeback.adapters.file.directory import DIGEST, MODE, PATH, TYPE, Row, read_manifest
 from takeback.adapters.file.states import ABSENT, FileState
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import shell_of
@@ -96,10 +87,8 @@ def _name_those_inside(left: dict[str, Target], steps: Steps) -> None:
 def _like_the_one_around(resource: str) -> FileState:
     """For a directory of which nobody knows how it was."""
     for around in ancestors(resource):
-        try:
+        with suppress(OSError):
             return shell_of(os.lstat(path_of(around)), {})
-        except OSError:
-            continue
     return shell_of(os.lstat("/"), {})
 
 
@@ -124,13 +113,17 @@ class _Others:
     def rest(self, target: Target) -> Target | None:
         """None: others did all of it."""
         here, moved = self._here(target.resource)
-        if explained(target, here) or self._came_with_a_directory(target):
+        came = target.before["type"] == "absent"
+        if explained(target, here) or (came and self.is_brought_back(target)):
             return None
         around = next((one for one in ancestors(target.resource) if _removed(self._steps.get(one))), "")
         if around and target.after["type"] != "absent":
             return target._replace(before=ABSENT)  # removed by another, and made anew
-        if around and self._went_with(target, around):
-            return None
+        if around:
+            # Gone with a directory that was removed whole, just as it was at the beginning?
+            row = self._row(self._steps[around][0].target.before["manifest"], target.resource, around)
+            if row is not None and _is_row(row, target.before):
+                return None
         if target.after["type"] == "absent" and (around := around or self._gone_around(target.resource)):
             then = here[0].target.before if here else self._was(target, around)
             return mixed(target, (*here, *self._steps[around]), None if moved else then)
@@ -181,7 +174,7 @@ class _Others:
             return ABSENT  # what was there the other tells path by path
         if not self._blobs.has(digest):
             return None
-        row = self._rows(digest).get(target.resource[len(around) + 1 :])
+        row = self._row(digest, target.resource, around)
         if row is None:
             return ABSENT
         if row[TYPE] == "file":
@@ -193,14 +186,15 @@ class _Others:
         watched: a comparison with the beginning shows nothing of it."""
         with Places() as places:
             for resource, here in self._steps.items():
-                if self._is_watched(resource):
+                if is_watched(resource, self._roots):
                     yield from self._overturned(resource, here, told, places)
 
     def _overturned(
         self, resource: str, here: list[OtherStep], told: Collection[str], places: Places
     ) -> Iterator[Target]:
-        if self._went_later(resource, here[-1].order):
-            return
+        order, around = here[-1].order, (self._steps.get(one) for one in ancestors(resource))
+        if any(one[-1].order > order and one[-1].target.after["type"] == "absent" for one in around if one):
+            return  # with a directory that another moved away or removed after that
         before = here[0].target.before
         left = left_by(here, before)
         now = seen(places, resource, left, self._blobs)
@@ -210,9 +204,8 @@ class _Others:
             return
         if left["type"] == "dir":
             if now["type"] == "absent" and before["type"] == "absent":
-                yield Target(
-                    resource, _shell(left, "" if self._is_known(resource, left) else NOT_CAPTURED), ABSENT
-                )
+                excluded = "" if self._is_known(resource, left) else NOT_CAPTURED
+                yield Target(resource, _shell(left, excluded), ABSENT)
         elif before["type"] == "dir":
             if left["type"] == "absent" and now["type"] == "dir":
                 yield Target(resource, ABSENT, now)
@@ -223,24 +216,21 @@ class _Others:
             kept = left if self._is_kept(left) else left | {"excluded": NOT_CAPTURED}
             yield Target(resource, kept, now)
 
-    def _went_later(self, resource: str, order: int) -> bool:
-        """With a directory that another moved away or removed after that."""
-        around = (self._steps.get(one) for one in ancestors(resource))
-        return any(
-            here[-1].order > order and here[-1].target.after["type"] == "absent" for here in around if here
-        )
-
     def _moved_back(self, state: FileState) -> bool:
         """A directory that is still the same, or is again at some place where it was."""
         if "identity" not in state:
             return False
-        inode = (state["dev"], state["ino"])
-        return any(_inode(one) == inode for one in self._steps)
+        for one in self._steps:
+            with suppress(OSError):
+                status = os.lstat(path_of(one))
+                if (status.st_dev, status.st_ino) == (state["dev"], state["ino"]):
+                    return True
+        return False
 
     def _is_known(self, resource: str, left: FileState) -> bool:
         """Whether what is in a directory is known: not if it was moved here from elsewhere."""
         return "identity" not in left or any(
-            to == resource and self._is_watched(start) for start, to in self._moves.items()
+            to == resource and is_watched(start, self._roots) for start, to in self._moves.items()
         )
 
     def _all_in(self, resource: str, told: Collection[str], places: Places) -> Iterator[Target]:
@@ -252,14 +242,8 @@ class _Others:
                 if now is not None:
                     yield Target(inside, ABSENT, now)
 
-    def _is_watched(self, resource: str) -> bool:
-        return is_watched(resource, self._roots)
-
     def _is_kept(self, state: FileState) -> bool:
         return "digest" not in state or self._blobs.has(state["digest"])
-
-    def _came_with_a_directory(self, target: Target) -> bool:
-        return target.before["type"] == "absent" and self.is_brought_back(target)
 
     def is_brought_back(self, target: Target) -> bool:
         """It is as it was in a directory that others made whole."""
@@ -267,42 +251,27 @@ class _Others:
             here = self._steps.get(around)
             digest = here[-1].target.after.get("manifest") if here else None
             if digest and self._blobs.has(digest):
-                row = self._rows(digest).get(target.resource[len(around) + 1 :])
+                row = self._row(digest, target.resource, around)
                 return row is not None and _is_row(row, target.after)
         return False
 
-    def _went_with(self, target: Target, around: str) -> bool:
-        """With a directory that was removed whole, just as it was at the beginning."""
-        digest = self._steps[around][0].target.before["manifest"]
-        row = self._rows(digest).get(target.resource[len(around) + 1 :]) if self._blobs.has(digest) else None
-        return row is not None and _is_row(row, target.before)
+    def _row(self, digest: str, resource: str, around: str) -> Row | None:
+        """What the manifest of a directory says of something in it."""
+        return self._rows(digest).get(resource[len(around) + 1 :]) if self._blobs.has(digest) else None
 
     def _entries_gone(self, around: str, digest: str) -> Iterator[Target]:
         for path, row in self._rows(digest).items():
             resource = f"{around}/{path}"
             if row[TYPE] in ("dir", "file") and not os.path.lexists(path_of(resource)):
-                state = {
-                    "type": row[TYPE],
-                    "mode": row[MODE],
-                    "uid": row[UID],
-                    "gid": row[GID],
-                    "mtime": row[MTIME],
-                }
                 if row[TYPE] == "dir":
-                    yield Target(resource, _shell(state), ABSENT)
+                    yield Target(resource, _shell(node_state(row)), ABSENT)
                 elif self._blobs.has(row[DIGEST]):
-                    yield Target(resource, state | {"size": row[WHAT], "digest": row[DIGEST]}, ABSENT)
+                    state = file_state(row)
+                    state.pop("xattrs", None)
+                    yield Target(resource, state, ABSENT)
 
     def _read(self, digest: str) -> dict[str, Row]:
         return {row[PATH]: row for row in read_manifest(self._blobs, digest)}
-
-
-def _inode(resource: str) -> tuple[int, int] | None:
-    try:
-        status = os.lstat(path_of(resource))
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _shell(state: FileState, excluded: str = "") -> FileState:

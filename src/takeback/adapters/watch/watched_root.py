@@ -125,7 +125,11 @@ class WatchedRoot:
     def changes(self, baseline: Baseline) -> Compared:
         """The changes from the baseline to now; the present content is in the store as well."""
         with self.index.looking():
-            self._refuse_lost(baseline)
+            if not any(watch.token == baseline.token for watch in self.index.watches()):
+                raise Refused(
+                    f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
+                    hint="Its index was damaged or removed; look at the directory yourself.",
+                )
             self._look(Bounds(), sticky=True)
             return self._compared(baseline.generation, self._instead())
 
@@ -149,13 +153,6 @@ class WatchedRoot:
 
     def holes(self) -> tuple[Hole, ...]:
         return self.index.holes()
-
-    def _refuse_lost(self, baseline: Baseline) -> None:
-        if not any(watch.token == baseline.token for watch in self.index.watches()):
-            raise Refused(
-                f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
-                hint="Its index was damaged or removed; look at the directory yourself.",
-            )
 
     def _instead(self) -> FileState:
         """The present content at the path of the root, if the directory no longer exists."""
@@ -254,15 +251,8 @@ class WatchedRoot:
             ) from error
         try:
             with Handles(top) as handles:
-                scan = Scan(
-                    handles,
-                    self._known(hints),
-                    self.index.lately.unpacked,
-                    self._inside,
-                    rules,
-                    bounds,
-                    looked,
-                )
+                known, unpacked = self._known(hints), self.index.lately.unpacked
+                scan = Scan(handles, known, unpacked, self._inside, rules, bounds, looked)
                 if hints is None:
                     with self._place.progress.stage("Scanning"):
                         scan.everything(self._place.progress)
@@ -280,30 +270,25 @@ class WatchedRoot:
     def _known(self, hints: Hints | None) -> Callable[[str], Row | None]:
         if not self.index.exists():
             return lambda path: None
-        if hints is not None:
-            return self._doubting(self.index.row)
-        rows = self.index.rows()
-        if not self._has_contents(rows):
-            return lambda path: None  # the store lost something: all of it is read again
-        return self._doubting(rows.get)
-
-    def _doubting(self, known: Callable[[str], Row | None]) -> Callable[[str], Row | None]:
-        """As if what is mapped had been too young to trust its times."""
+        known = self.index.row
+        if hints is None:
+            rows = self.index.rows()
+            known = rows.get
+            # Check a sample of the content that the index names: a sweep keeps it, but someone may have replaced the
+            # store. Then all of it is read again.
+            step = max(1, len(rows) // _SAMPLE)
+            samples = (next(digests_of(row), None) for row in list(rows.values())[::step])
+            if not all(self._place.blobs.has(digest.hex()) for digest in samples if digest):
+                return lambda path: None
         if not self._mapped:
             return known
 
         def row(path: str) -> Row | None:
+            """As if what is mapped had been too young to trust its times."""
             found = known(path)
             return distrusting(found, self._mapped[path]) if found and path in self._mapped else found
 
         return row
-
-    def _has_contents(self, rows: dict[str, Row]) -> bool:
-        """Check a sample of the content that the index names: a sweep keeps it, but someone may have replaced the
-        store."""
-        step = max(1, len(rows) // _SAMPLE)
-        samples = (next(digests_of(row), None) for row in list(rows.values())[::step])
-        return all(self._place.blobs.has(digest.hex()) for digest in samples if digest)
 
     def _inside(self, path: str) -> list[str]:
         return self.index.inside(path) if self.index.exists() else []
@@ -313,21 +298,16 @@ class WatchedRoot:
         progress = self._place.progress
         with progress.stage("Reading", "file"):
             progress.expect(sum(len(one.fresh) for one in scan.drafts.values()), scan.bytes)
-            self._read_into(seen, handles, scan, looked, careful)
+            for path, listing in self._listings(handles, scan, looked):
+                draft = scan.drafts[path]
+                progress.moved(items=len(draft.fresh))
+                if careful and _linked_anew(draft.before, listing, draft.fresh):
+                    raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
+                if listing != draft.before:
+                    seen[path] = listing
+                    if self._known_inodes is not None:
+                        self._known_inodes.update(status.st_ino for status in draft.fresh.values())
         return seen
-
-    def _read_into(
-        self, seen: dict[str, Listing | None], handles: Handles, scan: Scan, looked: int, careful: bool
-    ) -> None:
-        for path, listing in self._listings(handles, scan, looked):
-            draft = scan.drafts[path]
-            self._place.progress.moved(items=len(draft.fresh))
-            if careful and _linked_anew(draft.before, listing, draft.fresh):
-                raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
-            if listing != draft.before:
-                seen[path] = listing
-                if self._known_inodes is not None:
-                    self._known_inodes.update(status.st_ino for status in draft.fresh.values())
 
     def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
         several = scan.bytes > _MUCH
@@ -400,15 +380,9 @@ class WatchedRoot:
 
 def _linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
     """Whether a file got another name, or lost one."""
-    several = {
-        name: entry
-        for name, entry in zip(now.names, now.entries, strict=True)
-        if entry.nlink > 1 and name in fresh
-    }
-    if not several:
-        return False
-    known = dict(zip(before.names, before.entries, strict=True)) if before else {}
+    both = zip(now.names, now.entries, strict=True)
+    several = {name: (entry.nlink, entry.ino) for name, entry in both if entry.nlink > 1 and name in fresh}
+    known = before.by_name if several and before else {}
     return any(
-        name not in known or (known[name].nlink, known[name].ino) != (entry.nlink, entry.ino)
-        for name, entry in several.items()
+        name not in known or (known[name].nlink, known[name].ino) != one for name, one in several.items()
     )

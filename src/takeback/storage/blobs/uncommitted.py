@@ -117,7 +117,8 @@ class Holding:
         self.settle()
         if self.held:
             with self._database.write() as connection:
-                self._write(connection)
+                if self.held:  # the beginning of a transaction has written them
+                    self._write(connection)
             self.settle()
 
     def discard(self) -> None:
@@ -144,12 +145,11 @@ class Holding:
         """Called first thing in every transaction, so the one before is over, and was not rolled back."""
         if self.committing:
             self.committing, self._committing_newest = {}, {}
-        self._write(connection)
+        if self.held:
+            self._write(connection)
 
     def _write(self, connection: Connection) -> None:
         """Write the held blobs in this transaction."""
-        if not self.held:
-            return
         self._in_transaction = lambda: connection.in_transaction
         self._drop_what_nobody_wants()
         if any(self._is_broken(held) for held in self.held.values()):

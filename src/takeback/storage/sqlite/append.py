@@ -44,16 +44,17 @@ RUN = "id, name, agent, state, on_death, opened_at, closed_at, key, workflow, du
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
+LISTED = "SELECT n FROM tally WHERE name = 'listed'"
 # All that decides whether the next record may be appended, and what it does, in one look.
 _STAND = f"""
-  SELECT head.seq, head.hash, leases.generation, {_LIFE}
+  SELECT head.seq, head.hash, ({LISTED}), leases.generation, {_LIFE}
   FROM (SELECT max(seq) AS seq, hash FROM records) AS head
   LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
   LEFT JOIN effects AS own ON own.id = ?2
 """
 # The same for one that begins an effect, which has to fit into its run and beside what others are at.
 _STAND_AT_BIRTH = f"""
-  SELECT head.seq, head.hash, leases.generation, {_LIFE}, runs.state, runs.number, {EFFECTS_OF_RUN},
+  SELECT head.seq, head.hash, ({LISTED}), leases.generation, {_LIFE}, runs.state, runs.number, {EFFECTS_OF_RUN},
     (SELECT count(*) FROM effects WHERE {IN_FLIGHT} AND id <> ?2)
   FROM (SELECT max(seq) AS seq, hash FROM records) AS head
   LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
@@ -70,6 +71,7 @@ class Stand(NamedTuple):
 
     seq: int  # of the newest record
     hash: bytes
+    listed: int  # the newest record that the tables tell of
     generation: int | None  # of the lease of the record's run, if someone holds it
     life: Life | None  # of the record's effect
     # Asked for only if the record begins an effect.
@@ -79,8 +81,9 @@ class Stand(NamedTuple):
     others_in_flight: int = 0
 
 
-def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
-    stand = stand_of(connection, draft.kind, draft.run, draft.effect)
+def append_one(
+    connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int, stand: Stand
+) -> Record:
     if lease and stand.generation != lease.generation:
         raise taken_over(lease.run)
     row = row_of(stand.seq, stand.hash, draft, at)
@@ -93,22 +96,21 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
 def row_of(newest: int, previous: bytes, draft: Draft, at: int) -> Row:
     """Of the record that comes after the newest one."""
     kind, run, effect, content = draft
-    seq = newest + 1
-    body = canonical(content)
-    hash = chained(previous, seq, at, kind.value, run, effect, body)
-    return seq, kind.value, run, effect, at, shortened(body), hash
+    seq, word, body = newest + 1, str(kind), canonical(content)
+    hash = chained(previous, seq, at, word, run, effect, body)
+    return seq, word, run, effect, at, shortened(body), hash
 
 
 def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
     born = kind in BIRTHS
     row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
-    seq, hash, generation = row[:3]
-    life = to_life((effect, run, *row[3:13])) if row[3] is not None else None
-    stand = Stand(seq or 0, hash or GENESIS, generation, life)
+    seq, hash, listed, generation = row[:4]
+    life = to_life((effect, run, *row[4:14])) if row[4] is not None else None
+    stand = Stand(seq or 0, hash or GENESIS, listed, generation, life)
     if not born:
         return stand
-    state, number, effects, others = row[13:]
-    return Stand(*stand[:4], RunState(state) if state else None, number, effects or 0, others)
+    state, number, effects, others = row[14:]
+    return Stand(*stand[:5], RunState(state) if state else None, number, effects or 0, others)
 
 
 def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease: Lease | None) -> None:
@@ -137,13 +139,20 @@ def list_effects(connection: sqlite3.Connection, record: Record, stand: Stand) -
                 known[id] = to_life(row)
         return known.get(id)
 
+    counts: dict[str, int] = {}
     for life in consequences(record, find):
         if life.seq == record.seq:
             _insert(connection, record, life, stand)
         else:
-            _update(connection, known[life.id], life)
+            _update(connection, life)
+            for one, by in ((known[life.id], -1), (life, 1)):
+                for name in _counted(one):
+                    counts[name] = counts.get(name, 0) + by
         if record.kind in BIRTHS:
             _index(connection, record, life.seq)
+    for name, by in counts.items():
+        if by:  # an undo is done and what it took back no longer: then as many are done as before
+            count(connection, name, by)
 
 
 def _has_in_flight(connection: sqlite3.Connection, run: str) -> bool:
@@ -170,7 +179,7 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
         raise key_reused(key) from error
 
 
-def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
+def _update(connection: sqlite3.Connection, life: Life) -> None:
     connection.execute(
         "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, accepted_by = ?,"
         " forgotten = ?, pinned = ? WHERE seq = ?",
@@ -179,17 +188,15 @@ def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
     if life.state in KEYLESS:
         # Its key is free again; only here, so that no other update has to touch the index of keys.
         connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
-    if old.state is not life.state:
-        if old.state not in OPEN_STATES:
-            count(connection, old.state.value, -1)
-        if life.state not in OPEN_STATES:
-            count(connection, life.state.value, 1)
-    if not old.accepted_by and life.accepted_by:
-        count(connection, "accepted", 1)
-    if not old.forgotten and life.forgotten:
-        count(connection, "forgotten", 1)
-    if old.pinned != life.pinned:
-        count(connection, "pinned", 1 if life.pinned else -1)
+
+
+def _counted(life: Life) -> list[str]:
+    """The names in `tally` that it counts for."""
+    flags = (("accepted", life.accepted_by), ("forgotten", life.forgotten), ("pinned", life.pinned))
+    return [
+        *([] if life.state in OPEN_STATES else [life.state.value]),
+        *(name for name, is_so in flags if is_so),
+    ]
 
 
 def count(connection: sqlite3.Connection, name: str, by: int) -> None:

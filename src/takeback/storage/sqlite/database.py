@@ -106,7 +106,7 @@ class SqliteDatabase:
         if durable and self.read_only:
             # A copy in memory would take it, and lose it.
             raise self._unwritable("it is open for reading only")
-        if durable:
+        if durable and self._file:
             self._leave_copy()
         if self._older and not self._file:
             self._older.upgrade(self._connection)
@@ -127,7 +127,7 @@ class SqliteDatabase:
             self._connection.execute("COMMIT")
         self._depth = 0
         if not durable:
-            self._left(durable)
+            self._connection.execute("PRAGMA synchronous=FULL")
 
     def roll_back(self, durable: bool) -> None:
         try:

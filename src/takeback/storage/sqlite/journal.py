@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from takeback.errors import RecordInvalid, StoreFull, TakebackError
@@ -12,7 +13,7 @@ from takeback.model.lifecycle import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Flaw, Kind, Record, chained
 from takeback.model.resource import Project, Scope, ancestors
 from takeback.model.run import Lease, RunInfo
-from takeback.storage.bodies import whole
+from takeback.storage.bodies import read, whole
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.projects import effects_of, runs_of
 from takeback.storage.protocols import Query
@@ -129,6 +130,7 @@ def _belonging(scope: Scope, query: Query) -> tuple[str, list[Any]]:
     return f"e.seq IN ({sql} AND told > ?)", [*values, query.told_after]
 
 
+@lru_cache  # a handful of them, asked for all the time
 def _in_states(states: tuple[State, ...], in_flight: str) -> str:
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
     if states == (State.DROPPED,):
@@ -265,6 +267,15 @@ class SqlJournal:
         self._list()
         return {str(name): int(n) for name, n in self._tables.read(_TALLY)}
 
+    def any_dropped(self) -> bool:
+        return "dropped" in self.tally()
+
+    def any_since(self, effect: Effect) -> bool:
+        births = "seq > ? AND kind IN ('intent', 'propose') AND effect <> ?"
+        return bool(
+            self._tables.read(f"SELECT 1 FROM records WHERE {births} LIMIT 1", (effect.seq, effect.id))
+        )
+
     def _list(self) -> None:
         """Called before the tables of effects are read: a journal that postpones listing must list now."""
 
@@ -285,8 +296,9 @@ class SqliteJournal(SqlJournal):
 
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
         refuse_unheld(lease, drafts)
+        pending = self._database.pending
         alone = len(drafts) == 1 and self._unlisted.may_be_plain(lease, drafts[0])
-        if alone and not any(holds_back() for holds_back in self._database.pending):
+        if alone and not (pending and any(holds_back() for holds_back in pending)):
             with self._database.write(alone=True) as connection:
                 record = self._unlisted.append_plain(connection, lease, drafts[0], self._now())
             if record:
@@ -294,6 +306,12 @@ class SqliteJournal(SqlJournal):
         with self._database.write() as connection:
             at = self._now()
             return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
+
+    def any_dropped(self) -> bool:
+        if self._database.only_read:
+            return super().any_dropped()
+        # A drop is listed with its record, so nothing has to be listed first.
+        return bool(self._database.read("SELECT 1 FROM tally WHERE name = 'dropped' AND n > 0"))
 
     def check(self) -> Iterator[Flaw]:
         from takeback.storage.sqlite.check import check_journal
@@ -335,10 +353,8 @@ def _to_effect(row: Row, strict: bool) -> Effect:
     life, agent = to_life(row[:12]), row[12]
     intent, before_intent, outcome, before_outcome = row[13:20], row[20], row[21:28], row[28]
     try:
-        _vouch(intent, before_intent)
-        if life.ended:
-            _vouch(outcome, before_outcome)
-        return told(life, to_record(intent), to_record(outcome) if life.ended else None, agent)
+        ended = _vouched(outcome, before_outcome) if life.ended else None
+        return told(life, _vouched(intent, before_intent), ended, agent)
     except (RecordInvalid, KeyError, ValueError) as error:
         if strict:
             raise RecordInvalid(
@@ -349,10 +365,12 @@ def _to_effect(row: Row, strict: bool) -> Effect:
         return DAMAGED._replace(agent=agent, **{name: getattr(life, name) for name in _LISTED})
 
 
-def _vouch(row: Row, previous: bytes | None) -> None:
+def _vouched(row: Row, previous: bytes | None) -> Record:
     """An effect is taken back by what its records say: they are checked each time they are read."""
-    seq, kind, run, effect, at, body, hash = row
+    seq, kind, run, effect, at, kept, hash = row
     if seq is None:
         raise RecordInvalid("A record that should be there is missing.")
-    if chained(previous or GENESIS, seq, at, kind, run, effect, whole(body)) != hash:
+    body = whole(kept)
+    if chained(previous or GENESIS, seq, at, kind, run, effect, body) != hash:
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")
+    return Record(seq, Kind(kind), run, effect, at, read(body), hash)

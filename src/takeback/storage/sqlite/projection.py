@@ -21,6 +21,7 @@ from takeback.storage.sqlite.append import (
     FIND_LIFE,
     IN_FLIGHT,
     INSERT_EFFECT,
+    LISTED,
     RECORD,
     append_one,
     belonging,
@@ -37,7 +38,6 @@ from takeback.storage.sqlite.database import Row, damaged_too
 
 MOST = 256  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
-LISTED = "SELECT n FROM tally WHERE name = 'listed'"
 HEAD = f"SELECT (SELECT coalesce(max(seq), 0) FROM records), ({LISTED})"
 # Nothing is inserted if anyone else has appended (the number is taken) or listed, or has the lease.
 _INSERT = (
@@ -76,6 +76,7 @@ class Unlisted:
     """Facts that this process knows better than the tables; valid as long as no other process appends or lists."""
 
     def __init__(self) -> None:
+        self._undo = ""  # the newest one that was begun here: what its end does is not plain
         self.forget()
 
     def forget(self) -> None:
@@ -96,30 +97,36 @@ class Unlisted:
         return key in self._keys
 
     def may_be_plain(self, lease: Lease | None, draft: Draft) -> bool:
-        plain = lease is not None and draft.kind in _PLAIN and not draft.body.get("undoes")
+        takes_back = "undoes" in draft.body or (draft.effect == self._undo and draft.effect)
+        plain = lease is not None and draft.kind in _PLAIN and not takes_back
         return plain and 0 <= self._seq < self._listed + MOST
 
     def append(self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
         if self._seq - self._listed >= MOST:
             self.list_all(connection)
-        record = self.append_plain(connection, lease, draft, at)
-        if record:
+        if self.may_be_plain(lease, draft) and (record := self.append_plain(connection, lease, draft, at)):
             return record
-        self.list_all(connection)
-        record = append_one(connection, lease, draft, at)
+        stand = stand_of(connection, draft.kind, draft.run, draft.effect)
+        if stand.listed != stand.seq:
+            self.list_all(connection)
+            stand = stand_of(connection, draft.kind, draft.run, draft.effect)
+        record = append_one(connection, lease, draft, at, stand)
         self.forget()
         self._seq, self._hash, self._listed = record.seq, record.hash, record.seq
+        if draft.body.get("undoes"):
+            self._undo = draft.effect
         _set_listed(connection, record.seq)
         return record
 
     def append_plain(
         self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int
     ) -> Record | None:
-        """By one statement that writes. None: there is more to it, and nothing was appended."""
+        """What may be plain, by one statement that writes. None: there is more to it, and nothing was appended."""
         kind, run, effect, body = draft
-        if not lease or not self.may_be_plain(lease, draft):
+        if not lease or self._seq < 0:
             return None
-        life, place = self._life(connection, draft), self._place(connection, draft)
+        life = self._life(connection, effect) if kind is Kind.DONE else None
+        place = self._place(connection, draft) if kind is Kind.INTENT else None
         if (kind is Kind.INTENT and place is None) or (kind is Kind.DONE and life is None):
             return None
         row = row_of(self._seq, self._hash, draft, at)
@@ -162,14 +169,14 @@ class Unlisted:
         self._entries[life.id] = self._flying[life.id] = EffectRow(
             life, key, place.number, nth, touched(body), needs, belonging(body)
         )
-        self._runs[record.run] = place._replace(effects=nth)
+        self._runs[record.run] = RunPlace(place.state, place.number, nth)
         if key:
             self._keys.add(key)
 
     def _place(self, connection: sqlite3.Connection, draft: Draft) -> RunPlace | None:
         """Where the next effect of the run goes; None if this one is not a plain next one."""
-        kind, run, effect, body = draft
-        if kind is not Kind.INTENT or effect in self._entries or body["key"] in self._keys:
+        _, run, effect, body = draft
+        if effect in self._entries or body["key"] in self._keys:
             return None
         if run not in self._runs:
             sql = f"SELECT state, number, {EFFECTS_OF_RUN} FROM runs WHERE id = ?"
@@ -180,14 +187,12 @@ class Unlisted:
         place = self._runs[run]
         return place if place.state is RunState.OPEN else None
 
-    def _life(self, connection: sqlite3.Connection, draft: Draft) -> Life | None:
+    def _life(self, connection: sqlite3.Connection, effect: str) -> Life | None:
         """Of an effect that can be done now and that takes nothing back."""
-        if draft.kind is not Kind.DONE:
-            return None
-        if entry := self._entries.get(draft.effect):
+        if entry := self._entries.get(effect):
             life = entry.life
         else:
-            row = connection.execute(FIND_LIFE, (draft.effect,)).fetchone()
+            row = connection.execute(FIND_LIFE, (effect,)).fetchone()
             life = to_life(row) if row else None
         return life if life and life.state is State.INTENDED and not life.undoes else None
 

@@ -4,9 +4,10 @@ Versions 2, 3 and 4, SHA-1 and SHA-256. A file that does not parse to its last b
 """
 
 import hashlib
+import os
 import re
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 MOST = 256 << 20  # a larger index is compared by its bytes
@@ -51,7 +52,7 @@ def parse_index(data: bytes) -> GitIndex | None:
     if len(data) > MOST or len(data) < _HEAD.size + 20:
         return None
     for oid_size in (20, 32):
-        summed = _is_summed(data, oid_size)
+        summed = _sum(data[:-oid_size], oid_size) == data[-oid_size:]
         if not summed and any(data[-oid_size:]):
             continue
         try:
@@ -59,10 +60,6 @@ def parse_index(data: bytes) -> GitIndex | None:
         except (struct.error, IndexError, ValueError):
             continue
     return None
-
-
-def _is_summed(data: bytes, oid_size: int) -> bool:
-    return _sum(data[:-oid_size], oid_size) == data[-oid_size:]
 
 
 def _sum(data: bytes, oid_size: int) -> bytes:
@@ -200,21 +197,24 @@ def without_changes(before: GitIndex, after: GitIndex, now: GitIndex) -> IndexUn
 
 def _impossible(entries: Mapping[Key, IndexEntry], restored: Iterable[Key]) -> list[bytes]:
     """Names that would be a file and a directory at once, or merged and unmerged."""
-    names = {name for name, _ in entries}
     stages: dict[bytes, set[int]] = {}
     for name, stage in entries:
         stages.setdefault(name, set()).add(stage)
-    found = [name for name, _ in restored if 0 in stages.get(name, ()) and len(stages[name]) > 1]
-    directories = {name[:at] for name in names for at in range(len(name)) if name[at] == 0x2F}
-    return (
-        found
-        + [name for name, _ in restored if name in names and name in directories]
-        + [
-            name
-            for name, _ in restored
-            if name in names and any(name[:at] in names for at in range(len(name)) if name[at] == 0x2F)
-        ]
-    )
+    directories = {above for name in stages for above in _directories_of(name)}
+    return [
+        name
+        for name, _ in restored
+        if name in stages
+        and (
+            (0 in stages[name] and len(stages[name]) > 1)
+            or name in directories
+            or any(above in stages for above in _directories_of(name))
+        )
+    ]
+
+
+def _directories_of(name: bytes) -> Iterator[bytes]:
+    return (name[:at] for at in range(len(name)) if name[at] == 0x2F)
 
 
 def written(index: GitIndex, entries: Mapping[Key, IndexEntry], restored: Iterable[Key]) -> bytes:
@@ -232,7 +232,7 @@ def written(index: GitIndex, entries: Mapping[Key, IndexEntry], restored: Iterab
         flags = entry.flags & _VALID | key[1] << 12 | min(len(key[0]), _NAME) | (_EXTENDED if more else 0)
         one = stat + entry.oid + flags.to_bytes(2) + (more.to_bytes(2) if more else b"")
         if version == 4:
-            shared = _shared(last, key[0])
+            shared = len(os.path.commonprefix((last, key[0])))  # noqa: RUF071 - bytes, as the format counts
             one += _as_number(len(last) - shared) + key[0][shared:] + b"\0"
             last = key[0]
         else:
@@ -243,15 +243,6 @@ def written(index: GitIndex, entries: Mapping[Key, IndexEntry], restored: Iterab
         parts.append(name + len(data).to_bytes(4) + data)
     whole = b"".join(parts)
     return whole + (_sum(whole, index.oid_size) if index.summed else bytes(index.oid_size))
-
-
-def _shared(one: bytes, other: bytes) -> int:
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
 
 
 def _as_number(value: int) -> bytes:

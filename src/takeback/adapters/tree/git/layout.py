@@ -2,7 +2,7 @@
 
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -67,10 +67,6 @@ def may_be_gits(resource: str) -> bool:
     )
 
 
-def ref_name(quoted: str) -> str:
-    return unquote(quoted).decode("utf-8", "surrogateescape")
-
-
 def ref_resource(home: str, name: str) -> str:
     return f"{home}/{quote(name.encode('utf-8', 'surrogateescape'))}"
 
@@ -102,12 +98,11 @@ class GitDirs:
     def __init__(self, targets: Iterable[Target], places: Places) -> None:
         self._places = places
         self._known: dict[str, bool] = {}
-        self._coming: set[str] = set()
-        self._touched: set[str] = set()
-        for target in targets:
-            self._touched.add(target.resource)
-            if (target.before["type"] == "dir") != (target.after["type"] == "dir"):
-                self._coming.add(target.resource)
+        listed = list(targets)
+        self._touched = {one.resource for one in listed}
+        self._coming = {
+            one.resource for one in listed if (one.before["type"] == "dir") != (one.after["type"] == "dir")
+        }
 
     def spot(self, resource: str) -> Spot | None:
         if not may_be_gits(resource):
@@ -116,8 +111,8 @@ class GitDirs:
 
     def _stays(self, home: str) -> bool:
         if home not in self._known:
-            moved = self._coming and not self._coming.isdisjoint((home, *ancestors(home)))
-            self._known[home] = not moved and self._is_git(home)
+            stays = not self._coming or self._coming.isdisjoint((home, *ancestors(home)))
+            self._known[home] = stays and self._is_git(home)
         return self._known[home]
 
     def _is_git(self, home: str) -> bool:
@@ -153,23 +148,19 @@ def _candidates(resource: str) -> Iterable[Spot]:
     if found := _CACHES.fullmatch(resource):
         yield Spot(found["home"], GitPart.CACHE)
     if not name.endswith(".lock"):
-        yield from _under(resource, "/logs/", lambda tail: GitPart.LOG if _is_logged(tail) else None)
-        yield from _under(resource, "/refs/", lambda tail: GitPart.REF)
-        yield from _under(resource, "/reftable/", lambda tail: GitPart.TABLE)
+        yield from _under(resource, "/logs/", GitPart.LOG)
+        yield from _under(resource, "/refs/", GitPart.REF)
+        yield from _under(resource, "/reftable/", GitPart.TABLE)
 
 
-def _is_logged(tail: str) -> bool:
-    return tail == "HEAD" or tail.startswith("refs/") or tail == "refs"
-
-
-def _under(resource: str, sign: str, part: Callable[[str], GitPart | None]) -> Iterable[Spot]:
+def _under(resource: str, sign: str, kind: GitPart) -> Iterable[Spot]:
     at = len(resource)
     while (at := resource.rfind(sign, 0, at)) > 0:
         tail = resource[at + len(sign) :]
-        kind = part(tail)
-        if kind is not None and tail:
-            name = ref_name(tail if kind is GitPart.LOG else sign[1:] + tail)
-            yield Spot(resource[:at], kind, name)
+        is_ours = kind is not GitPart.LOG or tail in ("HEAD", "refs") or tail.startswith("refs/")
+        if tail and is_ours:
+            name = unquote(tail if kind is GitPart.LOG else sign[1:] + tail)
+            yield Spot(resource[:at], kind, name.decode("utf-8", "surrogateescape"))
 
 
 # Notes in the states of an effect's paths that let a later look compare them by what they mean to git.
@@ -210,7 +201,9 @@ def _is_refreshed(target: Target) -> bool:
 def _noted(target: Target, spots: dict[str, Spot | None], blobs: Blobs, places: Places) -> Target:
     spot = spots[target.resource]
     if target.resource.endswith("/index"):
-        return _indexed(target, blobs) if spot or "/.git/" in target.resource else target
+        if not spot and "/.git/" not in target.resource:
+            return target
+        return Target(target.resource, _indexed(target.before, blobs), _indexed(target.after, blobs))
     if spot and spot.part is GitPart.PACKED:
         return target._replace(after=target.after | {SHADOWED: _shadowed(target, spot, spots, blobs, places)})
     if spot and spot.part is GitPart.REF and f"{spot.home}/packed-refs" not in spots:
@@ -226,15 +219,9 @@ def ref_noted(target: Target, packed: str) -> Target:
     return target._replace(before=before, after=after)
 
 
-def _indexed(target: Target, blobs: Blobs) -> Target:
-    before, after = (_with_digest(state, blobs) for state in (target.before, target.after))
-    return target._replace(before=before, after=after)
-
-
-def _with_digest(state: FileState, blobs: Blobs) -> FileState:
-    if state["type"] != "file" or state.get("size", MOST + 1) > MOST or not blobs.has(state["digest"]):
-        return state
-    meaning = meaning_of(b"".join(blobs.read(state["digest"])))
+def _indexed(state: FileState, blobs: Blobs) -> FileState:
+    content = content_of(state, blobs) if state.get("size", MOST + 1) <= MOST else None
+    meaning = meaning_of(content) if content else ""
     return state | {MEANING: meaning} if meaning else state
 
 
@@ -247,15 +234,20 @@ def _shadowed(
     return [name for name in names if content_at(places, ref_resource(spot.home, name)) is not None]
 
 
-def packed_in(state: FileState, blobs: Blobs) -> dict[str, str] | None:
-    """None if nobody can tell."""
+def content_of(state: FileState, blobs: Blobs) -> bytes | None:
+    """Of a recorded state; nothing of a file that is not there; None if nobody can tell."""
     if state["type"] == "absent":
-        return {}
+        return b""
     if state["type"] != "file" or "digest" not in state or not blobs.has(state["digest"]):
         return None
-    return packed_values(b"".join(blobs.read(state["digest"])))
+    return b"".join(blobs.read(state["digest"]))
+
+
+def packed_in(state: FileState, blobs: Blobs) -> dict[str, str] | None:
+    """None if nobody can tell."""
+    content = content_of(state, blobs)
+    return packed_values(content) if content is not None else None
 
 
 def packed_now(home: str, places: Places) -> dict[str, str]:
-    content = content_at(places, f"{home}/packed-refs")
-    return (packed_values(content) if content is not None else {}) or {}
+    return packed_values(content_at(places, f"{home}/packed-refs") or b"") or {}

@@ -7,11 +7,12 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.directory import ReadScope
 from takeback.adapters.file.states import ABSENT, FileState, lasting
-from takeback.adapters.tree.git.layout import GitPart, Spot, content_at
+from takeback.adapters.tree.git.layout import GitPart, Spot, content_at, content_of
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import see
 from takeback.adapters.tree.undo import PathStep
@@ -38,7 +39,8 @@ class GitObjects:
         self._blind = False  # a partial clone, or an index of a pack that is not understood: nobody can tell
 
     def has(self, oid: str) -> bool:
-        if oid in self._coming or any(_is_loose(one, oid) for one in self._directories):
+        loose = os.path.join(oid[:2].encode(), oid[2:].encode())
+        if oid in self._coming or any(os.path.isfile(os.path.join(one, loose)) for one in self._directories):
             return True
         self._read_packs()
         raw = bytes.fromhex(oid)
@@ -53,8 +55,10 @@ class GitObjects:
             return
         self._read = True
         for directory in self._directories:
-            packs = os.path.join(directory, b"pack")
-            for name in _names_in(packs):
+            packs, names = os.path.join(directory, b"pack"), list[bytes]()
+            with suppress(OSError):
+                names = os.listdir(packs)
+            for name in names:
                 if name.endswith(b".promisor"):
                     self._blind = True
                 if name.endswith(b".idx"):
@@ -80,17 +84,6 @@ def _with_alternates(directory: bytes, depth: int = 0) -> Iterable[bytes]:
     for line in _content(os.path.join(directory, b"info", b"alternates")).splitlines():
         if line and not line.startswith((b"#", b'"')):
             yield from _with_alternates(os.path.join(directory, line), depth + 1)
-
-
-def _is_loose(directory: bytes, oid: str) -> bool:
-    return os.path.isfile(os.path.join(directory, oid[:2].encode(), oid[2:].encode()))
-
-
-def _names_in(directory: bytes) -> list[bytes]:
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
 
 
 def _content(path: bytes) -> bytes:
@@ -188,12 +181,7 @@ class GitDesk:
         return content_at(self.places, resource)
 
     def content(self, state: FileState) -> bytes | None:
-        """Of a recorded state; nothing of a file that is not there; None if nobody can tell."""
-        if state["type"] == "absent":
-            return b""
-        if state["type"] != "file" or "digest" not in state or not self.blobs.has(state["digest"]):
-            return None
-        return b"".join(self.blobs.read(state["digest"]))
+        return content_of(state, self.blobs)
 
     def written(self, content: bytes, like: FileState, resource: str) -> FileState:
         """A file with this content, and the owner and mode of another."""
@@ -221,9 +209,8 @@ class GitDesk:
         return step is not None and step.target is not None and step.target.after["type"] == "absent"
 
     def stay(self, resource: str, why: str) -> None:
-        self.steps[resource] = PathStep(
-            TargetOutcome(resource, Outcome.ALREADY, why, obstacle=Obstacle.OTHER)
-        )
+        told = TargetOutcome(resource, Outcome.ALREADY, why, obstacle=Obstacle.OTHER)
+        self.steps[resource] = PathStep(told)
 
     def refuse(self, resource: str, why: str) -> None:
         self.steps[resource] = PathStep(TargetOutcome(resource, Outcome.CONFLICT, why))
@@ -237,28 +224,32 @@ class GitDesk:
         lost = self.objects().missing(oids)
         return _LOST.format(oid=lost[:10]) if lost else ""
 
+    def demand(self, resource: str, oids: Iterable[str]) -> bool:
+        """Whether the repository has these objects; if not, the path is refused."""
+        if lost := self.missing(oids):
+            self.refuse(resource, lost)
+        return not lost
+
     def objects(self) -> GitObjects:
         if self._objects is None:
-            coming = [
-                (spot, self.steps[resource].target)
+            there = [
+                (spot, target)
                 for resource, spot in self.of(GitPart.OBJECT)
-                if resource in self.steps
+                if (step := self.steps.get(resource))
+                and (target := step.target)
+                and target.after["type"] == "file"
             ]
-            there = [(spot, one) for spot, one in coming if one is not None and one.after["type"] == "file"]
             indexes = (self.content(one.after) for _, one in there if one.resource.endswith(".idx"))
+            path = path_of(self.home)
+            shared = content_at(self.places, f"{self.home}/commondir")
+            if shared is not None:
+                path = os.path.normpath(os.path.join(path, shared.rstrip(b"\n")))
             self._objects = GitObjects(
-                self._object_directory(),
+                os.path.join(path, b"objects"),
                 (spot.name for spot, _ in there if spot.name),
                 (content for content in indexes if content),
             )
         return self._objects
-
-    def _object_directory(self) -> bytes:
-        path = path_of(self.home)
-        shared = content_at(self.places, f"{self.home}/commondir")
-        if shared is not None:
-            path = os.path.normpath(os.path.join(path, shared.rstrip(b"\n")))
-        return os.path.join(path, b"objects")
 
     def each(self, part: GitPart, judge: Callable[[str, Spot], None]) -> None:
         for resource, spot in self.of(part):

@@ -18,6 +18,7 @@ from takeback.adapters.tree.git.formats import (
     GITLINK,
     INTENT_TO_ADD,
     GitIndex,
+    IndexEntry,
     cached_trees,
     loose_value,
     meaning_of,
@@ -57,14 +58,17 @@ _ALWAYS = ("index.lock", "HEAD.lock", "packed-refs.lock")
 
 def refuse_while_git_runs(targets: Sequence[Target], changed: Iterable[str], places: Places) -> None:
     """Before anything is changed. `targets`: of the effect; `changed`: the paths that an undo would change."""
-    for lock in locks_for(targets, changed, places):
+    locks = locks_for(targets, changed, places)
+    for lock in locks:
         until = time.monotonic() + _PATIENCE
         while (place := places.within_reach(lock)) and place.stat() is not None:
             if time.monotonic() >= until:
                 raise _busy(lock)
             time.sleep(_PAUSE)
-    for home in {lock.rpartition("/")[0] for lock in locks_for(targets, changed, places)}:
-        if _collects_garbage(home, places):
+    for home in {lock.rpartition("/")[0] for lock in locks}:
+        # `git gc` is at work; a file that a killed one left names a process that is gone.
+        number = next(iter((content_at(places, f"{home}/gc.pid") or b"").split()), b"")
+        if number.isdigit() and os.path.exists(b"/proc/" + number):
             raise _busy(f"{home}/gc.pid")
 
 
@@ -79,24 +83,15 @@ def locks_for(targets: Sequence[Target], changed: Iterable[str], places: Places)
         if spot is None or spot.part not in _LIVE:
             continue
         found.update(f"{spot.home}/{name}" for name in _ALWAYS)
-        if target is None or not (is_dir(target.before) or is_dir(target.after)):
-            found.add(_lock_of(resource, spot))
+        if target is not None and (is_dir(target.before) or is_dir(target.after)):
+            continue
+        if spot.part is GitPart.LOG:
+            found.add(ref_resource(spot.home, spot.name) + ".lock")
+        elif spot.part is GitPart.TABLE:
+            found.add(f"{spot.home}/reftable/tables.list.lock")
+        else:
+            found.add(resource + ".lock")
     return sorted(found.difference(known))
-
-
-def _lock_of(resource: str, spot: Spot) -> str:
-    if spot.part is GitPart.LOG:
-        return ref_resource(spot.home, spot.name) + ".lock"
-    if spot.part is GitPart.TABLE:
-        return f"{spot.home}/reftable/tables.list.lock"
-    return resource + ".lock"
-
-
-def _collects_garbage(home: str, places: Places) -> bool:
-    """Whether `git gc` is at work; a file that a killed one left names a process that is gone."""
-    content = content_at(places, f"{home}/gc.pid")
-    number = content.split()[0] if content and content.split() else b""
-    return number.isdigit() and os.path.exists(b"/proc/" + number)
 
 
 @contextmanager
@@ -219,7 +214,9 @@ def _plan(desk: GitDesk) -> None:
     desk.each(GitPart.HEAD, lambda resource, _: _plan_head(desk, resource))
     desk.each(GitPart.LOG, lambda resource, spot: _plan_log(desk, resource, spot))
     desk.each(GitPart.INDEX, lambda resource, _: _plan_index(desk, resource))
-    desk.each(GitPart.SCRATCH, lambda resource, _: _plan_scratch(desk, resource))
+    for resource, _ in desk.of(GitPart.SCRATCH):
+        if desk.outcome(resource) is Outcome.CONFLICT and not desk.force:
+            desk.stay(resource, "git has written it again since")
     _keep_tables_together(desk)
     _settle_directories(desk)
 
@@ -239,22 +236,18 @@ def _plan_objects(desk: GitDesk) -> None:
             del desk.steps[resource]  # git only noted that it is still in use
         elif step.outcome.outcome is Outcome.CONFLICT and _is_good(desk, resource, spot):
             desk.stay(resource, "the repository has it")
-    if staying:
-        desk.stay(staying[0], staying_words(len(staying)))
-
-
-def staying_words(count: int) -> str:
-    if count == 1:
-        return "stays: 1 git object, which git itself removes when nothing uses it"
-    return f"stays, with the others: {count:,} git objects, which git itself removes when nothing uses them"
+    if len(staying) == 1:
+        desk.stay(staying[0], "stays: 1 git object, which git itself removes when nothing uses it")
+    elif staying:
+        what = f"{len(staying):,} git objects, which git itself removes when nothing uses them"
+        desk.stay(staying[0], f"stays, with the others: {what}")
 
 
 def _is_good(desk: GitDesk, resource: str, spot: Spot) -> bool:
-    target = desk.targets[resource]
-    if spot.part is GitPart.CACHE or is_dir(target.before):
+    if spot.part is GitPart.CACHE or is_dir(desk.targets[resource].before):
         return True
-    content = desk.content_now(resource)
-    return bool(content) and len(spot.name) > 2 and is_whole(spot.name, content or b"")
+    content = desk.content_now(resource) or b""
+    return bool(content) and len(spot.name) > 2 and is_whole(spot.name, content)
 
 
 def _plan_head(desk: GitDesk, resource: str) -> None:
@@ -262,17 +255,18 @@ def _plan_head(desk: GitDesk, resource: str) -> None:
     value, left = (loose_value(desk.content(state) or b"") for state in (target.before, target.after))
     if desk.outcome(resource) is Outcome.CONFLICT and value and value == left:
         desk.stay(resource, "the effect wrote it again as it was")
-    if desk.outcome(resource) is not Outcome.UNDONE:
-        return
-    if value and not value.startswith("ref: ") and (lost := desk.missing((value,))):
-        desk.refuse(resource, lost)
+    if desk.outcome(resource) is Outcome.UNDONE and value and not value.startswith("ref: "):
+        desk.demand(resource, (value,))
 
 
 def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     target = desk.targets[resource]
     if not is_a_ref(desk, resource):
         return
-    if _ref_stays(desk, spot):
+    # A ref and its reflog go together; HEAD's tells of every branch.
+    refs = desk.of(GitPart.REF, GitPart.HEAD)
+    mine = [one for one, other in refs if spot.name in (other.name or "HEAD", "HEAD")]
+    if any(desk.outcome(one) is Outcome.CONFLICT for one in mine):
         del desk.steps[resource]  # the ref is told, and its reflog goes with it
         return
     before, after = desk.content(target.before), desk.content(target.after)
@@ -280,32 +274,22 @@ def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     if before is None or after is None:
         return
     found = without_lines(before, after, now)
+    oids = [oid for line in found.lines for oid in oids_in(line)]
     if desk.is_plain(resource):
-        if lost := desk.missing(oid for line in found.lines for oid in oids_in(line)):
-            desk.refuse(resource, lost)
+        desk.demand(resource, oids)
         return
     if desk.outcome(resource) not in (Outcome.CONFLICT, Outcome.UNDONE) or found.content is None:
         return
     if found.content == now:
         desk.stay(resource, "its lines are no longer there")
         return
-    if lost := desk.missing(oid for line in found.lines for oid in oids_in(line)):
-        desk.refuse(resource, lost)
+    if not desk.demand(resource, oids):
         return
     there = desk.now(resource)
     like = there if there["type"] == "file" else target.before
     gone = not found.content and target.before["type"] == "absent"
     goal = ABSENT if gone else desk.written(found.content, like, resource)
     desk.change(resource, there, goal, "without the lines of the effect; the others stay")
-
-
-def _ref_stays(desk: GitDesk, spot: Spot) -> bool:
-    """A ref and its reflog go together; HEAD's tells of every branch."""
-    for resource, other in desk.of(GitPart.REF, GitPart.HEAD):
-        mine = spot.name in (other.name or "HEAD", "HEAD")
-        if mine and desk.outcome(resource) is Outcome.CONFLICT:
-            return True
-    return False
 
 
 def _plan_index(desk: GitDesk, resource: str) -> None:
@@ -337,9 +321,7 @@ def _plan_index(desk: GitDesk, resource: str) -> None:
         desk.stay(resource, "its entries are as they were before")
         return
     entries = (taken.entries[key] for key in taken.restored if key in taken.entries)
-    oids = [one.oid.hex() for one in entries if one.mode != GITLINK and not one.flags & INTENT_TO_ADD]
-    if lost := desk.missing(oids):
-        desk.refuse(resource, lost)
+    if not desk.demand(resource, _objects_of(entries)):
         return
     content = written(now, taken.entries, taken.restored)
     goal = desk.written(content, there, resource) | {MEANING: meaning_of(content)}
@@ -347,6 +329,10 @@ def _plan_index(desk: GitDesk, resource: str) -> None:
     desk.change(
         resource, there, goal, f"{count:,} {'entry' if count == 1 else 'entries'} back; the others stay"
     )
+
+
+def _objects_of(entries: Iterable[IndexEntry]) -> list[str]:
+    return [one.oid.hex() for one in entries if one.mode != GITLINK and not one.flags & INTENT_TO_ADD]
 
 
 def _or_empty(state: FileState, index: GitIndex | None, like: GitIndex) -> GitIndex | None:
@@ -364,22 +350,12 @@ def _demand_entries(desk: GitDesk, resource: str, before: FileState) -> None:
         return
     now = parse_index(desk.content_now(resource) or b"")
     known = {entry.oid for entry in now.entries.values()} if now else set[bytes]()
-    oids = [
-        one.oid.hex()
-        for one in index.entries.values()
-        if one.oid not in known and one.mode != GITLINK and not one.flags & INTENT_TO_ADD
-    ]
-    if lost := desk.missing(oids):
-        desk.refuse(resource, lost)
-    elif b"link" not in index.extensions and desk.missing(tree.hex() for tree in cached_trees(index)):
+    if not desk.demand(resource, _objects_of(one for one in index.entries.values() if one.oid not in known)):
+        return
+    if b"link" not in index.extensions and desk.missing(tree.hex() for tree in cached_trees(index)):
         fresh = written(index, index.entries, ())
         goal = desk.written(fresh, before, resource) | {MEANING: meaning_of(fresh)}
         desk.change(resource, desk.now(resource), goal, "back, without its cache of trees")
-
-
-def _plan_scratch(desk: GitDesk, resource: str) -> None:
-    if desk.outcome(resource) is Outcome.CONFLICT and not desk.force:
-        desk.stay(resource, "git has written it again since")
 
 
 def _keep_tables_together(desk: GitDesk) -> None:
@@ -400,10 +376,9 @@ def _settle_directories(desk: GitDesk) -> None:
     ]
     for resource in sorted(inside, key=len, reverse=True):
         step, target = desk.steps[resource], desk.targets[resource]
+        conflict = step.outcome.outcome is Outcome.CONFLICT
         if is_dir(target.after) and not is_dir(target.before):
-            if (desk.goes(resource) or step.outcome.outcome is Outcome.CONFLICT) and holds_more(
-                desk, resource
-            ):
+            if (conflict or desk.goes(resource)) and holds_more(desk, resource):
                 desk.stay(resource, "others use it")
-        elif step.outcome.outcome is Outcome.CONFLICT:
+        elif conflict:
             desk.stay(resource, "git needs it no more, or has made it again")

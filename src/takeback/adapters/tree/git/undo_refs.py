@@ -148,7 +148,11 @@ def _one_by_one(
         else:
             _set(desk, ref, resource, now, going)
     if going:
-        _repack(desk, going)
+        resource = f"{desk.home}/packed-refs"
+        there = desk.now(resource)
+        goal = desk.written(packed_without(desk.content_now(resource) or b"", going), there, resource)
+        names = ", ".join(sorted(going)[:3]) + (f" and {len(going) - 3} more" if len(going) > 3 else "")
+        desk.change(resource, there, goal, f"without {names}")
 
 
 def _keep(desk: GitDesk, resource: str, loose: dict[str, str], why: str) -> None:
@@ -237,15 +241,6 @@ def holds_more(desk: GitDesk, resource: str) -> bool:
     return any(not desk.goes(f"{resource}/{quote(name)}") for name in desk.places.names_in(place))
 
 
-def _repack(desk: GitDesk, going: set[str]) -> None:
-    resource = f"{desk.home}/packed-refs"
-    content = desk.content_now(resource) or b""
-    there = desk.now(resource)
-    goal = desk.written(packed_without(content, going), there, resource)
-    names = ", ".join(sorted(going)[:3]) + (f" and {len(going) - 3} more" if len(going) > 3 else "")
-    desk.change(resource, there, goal, f"without {names}")
-
-
 def _demand_objects(desk: GitDesk, moved: list[_Moved]) -> None:
     """A ref goes back only to an object that is there."""
     for ref in moved:
@@ -262,8 +257,9 @@ def _note_packed(desk: GitDesk, names: list[str], now: dict[str, str]) -> None:
     """So that a redo knows what a ref without a file was."""
     listed = desk.steps.get(f"{desk.home}/packed-refs")
     if listed is not None and listed.target is not None:
-        others = [name for name in now if not _changes(desk, ref_resource(desk.home, name))]
-        shadowed = [name for name in others if desk.content_now(ref_resource(desk.home, name)) is not None]
+        refs = {name: ref_resource(desk.home, name) for name in now}
+        others = [name for name in now if (step := desk.steps.get(refs[name])) is None or step.target is None]
+        shadowed = [name for name in others if desk.content_now(refs[name]) is not None]
         after = listed.target.after | {SHADOWED: sorted(shadowed)}
         desk.steps[listed.target.resource] = PathStep(listed.outcome, listed.target._replace(after=after))
         return
@@ -272,8 +268,3 @@ def _note_packed(desk: GitDesk, names: list[str], now: dict[str, str]) -> None:
         if step is not None and step.target is not None:
             noted = ref_noted(step.target, now.get(name, NONE))
             desk.steps[noted.resource] = PathStep(step.outcome, noted)
-
-
-def _changes(desk: GitDesk, resource: str) -> bool:
-    step = desk.steps.get(resource)
-    return step is not None and step.target is not None
