@@ -43,12 +43,12 @@ class DidNotHappen(Failed):
 
 
 class StatementFailed(Failed):
-    """The database said no to a statement; its transaction was rolled back."""
+    """The database refused a statement; its transaction was rolled back."""
 
 
 class VerifyFailed(Failed):
-    """The change was made, did not pass its check, and was taken back. A probe raises it when what it finds is not what
-    was asked for; `receipt` is what it found, so that it can be made up for."""
+    """The change was made, did not pass its check, and was undone. A probe raises it if it finds something other than
+    requested; `receipt` is what it found, so that it can be compensated."""
 
     def __init__(
         self, message: str, *, hint: str = "", effect: str | None = None, receipt: object = None
@@ -78,7 +78,7 @@ class Denied(Refused):
 
 
 class ApprovalExpired(Refused):
-    """Nobody answered in time, and silence means no."""
+    """No one answered in time, and silence means no."""
 
 
 class NoRemedy(Refused):
@@ -122,7 +122,7 @@ class Spent(Refused):
 
 
 class Blocked(Refused):
-    """Later effects stand on this one."""
+    """Later effects depend on this one."""
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class Forgotten(Refused):
 
 
 class ValidationFailed(Refused):
-    """A check said no to what was staged."""
+    """A check failed for the new content."""
 
 
 class PreconditionFailed(Refused):
-    """What the change expects of the world does not hold."""
+    """A precondition of the change is false."""
 
 
 class Stuck(TakebackError):
@@ -209,7 +209,7 @@ class StoreFull(ResourceUnreachable):
 
 
 class ServerUnreachable(ResourceUnreachable):
-    """Nobody answers at the address of a database, or it does not let us in."""
+    """The server of a database does not answer, or refuses the connection."""
 
 
 class InDoubt(TakebackError):

@@ -132,7 +132,7 @@ def test_finding_16_a_blocked_undo_says_whether_a_merge_is_clean(scene: Scene) -
     scene.write("a.txt", (scene.text("a.txt") or "").replace("edit of 10\n", "again\n"))
     with pytest.raises(takeback.Blocked) as refused:
         scene.tb.undo(second)
-    assert "--merge would not be clean" in (refused.value.hint or "")
+    assert "--merge does not work" in (refused.value.hint or "")
     assert "line 10" in (refused.value.hint or "")
 
 

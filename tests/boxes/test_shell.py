@@ -41,7 +41,7 @@ def test_a_script_is_carried_out_line_by_line_and_nothing_is_seen_outside(world:
 
     assert (said.returncode, said.stdout) == (0, "hello\na\nb\n1\n2\n")
     assert "it failed (exit code 1), so nothing was changed" in said.stderr
-    assert "keeps 2 steps" in said.stderr and "--box" in said.stderr
+    assert "has 2 steps" in said.stderr and "--box" in said.stderr
     assert os.listdir(world.root) == []
 
 
@@ -58,7 +58,7 @@ def test_its_words_take_back_and_bring_back(world: World) -> None:
     assert lines[2].endswith("touch a") and lines[3].endswith("touch b")
     assert [line[:2] for line in lines[4:6]] == ["+ ", "+ "] and ":undo" in said.stdout
     assert "Took back 1 step" in said.stderr and "Brought back 1 step" in said.stderr
-    assert "goes on from here" in said.stderr
+    assert "continues from here" in said.stderr
 
 
 @pytest.mark.root

@@ -121,5 +121,5 @@ def test_a_disk_that_fills_up_during_the_call_leaves_it_in_doubt_and_the_bank_is
     assert standing in (State.INTENDED, State.DONE)
     if standing == State.INTENDED:
         assert answer.startswith("InDoubt "), answer
-        assert "was called, and what came of it could not be recorded: The disk" in answer
+        assert "was called, but the outcome could not be recorded: The disk" in answer
     settled(small, bank, "order-7")

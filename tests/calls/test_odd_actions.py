@@ -251,9 +251,7 @@ def test_a_store_that_is_moved_during_a_call_does_not_say_that_nothing_happened(
 
     act = takeback.action(undo=lambda receipt: None, name="tests.moves")(moves)
     run = tb.run("odd", on_death="accept")
-    with pytest.raises(
-        takeback.InDoubt, match="was called, and what came of it could not be recorded"
-    ) as told:
+    with pytest.raises(takeback.InDoubt, match="was called, but the outcome could not be recorded") as told:
         run.call(act)
     assert told.value.effect
     run.leave()

@@ -153,7 +153,7 @@ def test_what_may_not_be_called_twice_is_called_once_however_often_it_is_recover
     assert BOOKS["refunds"] == ["paid k"]
     (effect,) = tb.effects()
     assert effect.state is State.STUCK
-    assert "Taking it back was begun" in effect.note
+    assert "Its undo was started" in effect.note
     tb.settle(effect, False)
     assert tb.effect(effect.id).state is State.ABORTED
 

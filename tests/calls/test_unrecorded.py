@@ -64,7 +64,7 @@ def fail_from(tb: takeback.Takeback, kind: Kind, trouble: Exception, at: int = 1
 
 def assert_told(told: InDoubt, tb: takeback.Takeback, trouble: Exception, what: str) -> None:
     """In words, and which effect it is; that one is open."""
-    assert str(told) == f"{what}, and what came of it could not be recorded: {trouble}"
+    assert str(told) == f"{what}, but the outcome could not be recorded: {trouble}"
     assert "takeback recover" in told.hint
     assert told.__cause__ is trouble
     (effect,) = tb.effects(state=State.INTENDED)

@@ -65,9 +65,10 @@ def prose(page: Path) -> str:
 
 
 def plain_prose(page: Path) -> str:
-    """What a person wrote, line by line: without code, headings and parts printed from the code."""
+    """Line by line, without code and headings. Parts printed from the code count only in docs/reference."""
     text = page.read_text()
-    for hidden in (_GENERATED, _FENCE, re.compile(r"`[^`\n]*`"), re.compile(r"^#+ .*$", re.MULTILINE)):
+    printed = () if page.is_relative_to(DOCS / "reference") else (_GENERATED,)
+    for hidden in (*printed, _FENCE, re.compile(r"`[^`\n]*`"), re.compile(r"^#+ .*$", re.MULTILINE)):
         text = hidden.sub(lambda found: "\n" * found[0].count("\n"), text)
     return text
 

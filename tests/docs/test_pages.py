@@ -80,7 +80,7 @@ def test_json_examples_are_json_and_the_settings_among_them_are_accepted() -> No
 
 def test_the_settings_page_names_every_environment_variable() -> None:
     named = {row[0] for row in table(DOCS / "reference/settings.md", "Environment variables")}
-    read = re.compile(r"environ(?:\.get\(|\[)\"([A-Z_]+)\"")
+    read = re.compile(r"environ(?:\.get\(|\[)\s*\"([A-Z_]+)\"")
     used = {
         name
         for file in SOURCE.rglob("*.py")

@@ -17,7 +17,7 @@ def test_undo_without_a_name_passes_over_what_is_back_already(takeback: CommandL
 
     said = takeback.done("undo")
 
-    assert said.out.startswith(f"Passed over {gone['id'][:8]} (write b")
+    assert said.out.startswith(f"Skipped {gone['id'][:8]} (write b")
     assert "): it is already as it was before.\nTook back 1 file in " in said.out
     assert not (world / "a").exists()
 
@@ -93,7 +93,7 @@ def test_an_earlier_effect_is_offered_only_if_its_blobs_are_whole(
     said = takeback("undo")
 
     assert said.code == 6
-    assert "An earlier one can be named" not in said.err
+    assert "To undo an earlier change" not in said.err
 
 
 @pytest.mark.root
@@ -115,5 +115,5 @@ def test_an_earlier_effect_is_not_offered_when_the_store_cannot_be_written(
         subprocess.run(["umount", store], check=True)
 
     assert said.code != 0
-    assert "An earlier one can be named" not in said.err
+    assert "To undo an earlier change" not in said.err
     assert "`takeback undo" not in said.err

@@ -275,9 +275,9 @@ def test_a_dry_run_asks_the_checks_and_changes_nothing(takeback: CommandLine, wo
     same = takeback.done("write", "c.json", "--check", "false", "--dry-run", input='{"a": 1}')
 
     assert bad.code == 3
-    assert bad.out.startswith("Would be refused: The check 'grep -q good {staged}' said no to ")
+    assert bad.out.startswith("Would be refused: The check 'grep -q good {staged}' failed for ")
     assert (as_json.code, as_json.json["changes"][0]["possible"]) == (3, False)
-    assert "said no" in as_json.json["changes"][0]["refused"]
+    assert "failed for" in as_json.json["changes"][0]["refused"]
     assert good.out.startswith("Would write ")
     assert edited.code == 3
     assert same.out.startswith("Would change nothing")  # then the real thing asks nobody either

@@ -166,7 +166,7 @@ def test_fresh_eyes_22_a_forgotten_effect_in_between_is_named_itself(
     said = takeback("undo", "--since", "1h")
 
     assert said.code == 3
-    assert f"`takeback show {middle[:8]}` tells what it did" in said.err
+    assert f"`takeback show {middle[:8]}` shows what it did" in said.err
 
 
 def test_status_counts_an_undone_effect_of_which_a_part_was_brought_back(

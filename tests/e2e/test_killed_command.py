@@ -85,7 +85,7 @@ def test_what_a_killed_command_had_changed_is_shown_and_then_dropped(
     )
     assert takeback.done("status", "--json").json["dead"][0]["command"].startswith("sh -c")
     dry = takeback.done("recover", "--dry-run")
-    assert "what its killed command had changed would be saved as a drop (sh -c" in dry.out
+    assert "the changes of its killed command (sh -c" in dry.out
     assert not drops(store), "looking records nothing"
 
     said = takeback.done("recover")
@@ -226,7 +226,7 @@ def test_where_nothing_may_be_dropped_it_is_said_and_cleared(
     (store / "settings.json").write_text('{"dropped_seconds": 0}')
     killed_while(world, *COMMAND, "run", "--", "sh", "-c", FOR_EVER)
     said = takeback.done("recover")
-    assert "had changed is lost: `dropped_seconds` is 0" in said.err
+    assert "are lost: `dropped_seconds` is 0" in said.err
     assert not drops(store)
     assert os.listdir(store / "commands") == []
 

@@ -136,7 +136,7 @@ def test_an_answer_that_cannot_be_printed_is_an_error(
         code, said = into_nothing(*words)
         made = takeback.effect("@")["id"][:8]
         assert (code, said[0]) == (1, f"error: It was done ({made}), but {unprinted}")
-        assert said[1] == f"hint: `takeback show {made}` tells what was done."
+        assert said[1] == f"hint: `takeback show {made}` shows it."
     code, said = into_nothing("rm", "a", "b", "c")
     assert (code, list(world.root.iterdir())) == (1, [])
     assert said[0].startswith("error: It was done (")

@@ -47,7 +47,7 @@ def test_what_stays_in_doubt_is_not_told_as_settled(takeback: CommandLine, world
 
     for _ in range(2):
         said = takeback("recover")
-        assert re.search(r"^Settled 0 effects in .*; 0 stuck, 2 in doubt\.$", said.out, re.MULTILINE), said
+        assert re.search(r"^Recovered 0 effects in .*; 0 stuck, 2 in doubt\.$", said.out, re.MULTILINE), said
         assert said.code == 7
         assert "2 effects are in doubt" in said.err and "takeback settle" in said.err
 
@@ -64,7 +64,7 @@ def test_what_stays_in_doubt_is_not_told_as_settled(takeback: CommandLine, world
 def test_what_a_living_process_is_at_is_told_and_left_alone(world: World) -> None:
     said = python(world, ASKS_INSIDE)
     assert "is locked by another process" in said.out, said
-    assert re.search(r"^Settled 0 effects in .*; 0 stuck, 1 still open\.$", said.out, re.MULTILINE)
+    assert re.search(r"^Recovered 0 effects in .*; 0 stuck, 1 still open\.$", said.out, re.MULTILINE)
     assert "every effect is settled" not in said.out
 
     dry = python(world, ASKS_INSIDE, "--dry-run")
@@ -78,6 +78,6 @@ def test_what_is_stuck_in_a_workflow_is_told(takeback: CommandLine, world: World
 
     assert (said.code, given.code) == (4, 4), said
     assert "is stuck; its workflow waits for a person" in said.out
-    assert re.search(r"^Settled 0 effects in .*; 1 stuck\.$", said.out, re.MULTILINE)
+    assert re.search(r"^Recovered 0 effects in .*; 1 stuck\.$", said.out, re.MULTILINE)
     assert [one["detail"] for one in given.json["unsettled"]] == ["is stuck; its workflow waits for a person"]
     assert "is stuck; its workflow" in takeback.done("recover", "--dry-run").out

@@ -95,7 +95,7 @@ def test_first_day_7a_a_database_that_is_open_is_told_as_open_not_as_changed(
         assert said.code == 3, said
         assert f"process {holder.pid} (python" in said.err
         assert "end it, then undo again" in said.err
-        for wrong in ("Modified after", "overwrite those changes", "what is gone", "move aside"):
+        for wrong in ("Modified after", "overwrite those changes", "missing", "move away"):
             assert wrong not in said.err
     finally:
         holder.communicate()

@@ -96,7 +96,7 @@ def test_that_what_is_of_others_cannot_be_changed_inside_is_told_before_and_afte
     failed = person.takeback("run", *words)
     assert failed.returncode != 0
     assert f"theirs belongs to user {USER + 1}" in failed.stderr
-    assert "`takeback run --in-place` can" in failed.stderr
+    assert "Use `takeback run --in-place`" in failed.stderr
     answer = json.loads(person.takeback("run", "--json", *words).stdout)
     assert "run it in place" in answer["text"]
     assert theirs.read_text() == "old\n"

@@ -49,12 +49,12 @@ def test_second_eyes_1_what_a_forced_redo_overwrote_can_be_brought_back(
     shown_undone = takeback.done("show", effect).out
     refused = takeback("undo", redo)
 
-    assert f"undo {redo}` takes it back again and brings back what was overwritten" in redone.out
+    assert f"undo {redo}` restores the overwritten content" in redone.out
     assert "kept for redo" not in redone.out
     assert f"undo {redo}` brings it back" in undone.out
     assert f"redo {effect}`, then `takeback undo {redo}`" in shown_undone
     assert (refused.code, a.read_text()) == (3, "0\n")
-    assert f"redo {effect}` brings that back first" in refused.err
+    assert f"Run `takeback redo {effect}`, then" in refused.err
     takeback.done("redo", effect)
     takeback.done("undo", redo)
     assert a.read_text() == "mine\n"
@@ -105,7 +105,7 @@ def test_second_eyes_2_and_12_a_forced_apply_that_is_killed(
     assert f"it was applying {drop[:8]}" in status.out
     assert "recover` finishes what was being applied, or takes it back" in status.out
     assert [(one["ending"], one["in_doubt"]) for one in told["dead"]] == [("applied", [drop])]
-    assert all("1 run died and is not settled" in one for one in logs)
+    assert all("1 run died and needs recovery" in one for one in logs)
     assert drop[:8] in dry.out
     takeback.done("sweep", "--grace", "0")  # what it expects is needed again
     takeback.done("recover")
@@ -177,7 +177,7 @@ def test_second_eyes_6_an_apply_that_changes_nothing_records_nothing(
 
     said = takeback.done("apply", drop, "--force")
 
-    assert "all of it is there already" in said.out
+    assert "is already in place" in said.out
     assert takeback.done("show", drop, "--json").json["state"] == "dropped"
     takeback.done("undo")
     assert (a.read_text(), (world.root / "d").is_dir()) == ("0\n", True)

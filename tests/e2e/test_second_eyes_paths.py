@@ -70,7 +70,7 @@ def test_second_eyes_10_the_hint_is_about_the_paths_that_were_left(
     said = takeback("undo", made, "--skip-conflicts", "--", "a", "b")
     assert said.code == 1
     assert f"undo {made} --force -- b`" in said.err
-    assert "can help here" not in said.err
+    assert "cannot help here" not in said.err
 
 
 def test_second_eyes_4_an_empty_path_names_nothing(takeback: CommandLine, world: World) -> None:
@@ -236,7 +236,7 @@ def test_second_eyes_14_a_merge_that_a_later_effect_bars_names_cascade(
     assert f"First undo {later}, which changed the same later." in said.err
     said = takeback("undo", first, "--merge")
     assert said.code == 3
-    assert "can help here" not in said.err
+    assert "cannot help here" not in said.err
     _pasted(takeback, said.err, "undo")
     assert (world.root / "f").read_text() == "1\n2\n3\n"
 

@@ -45,7 +45,7 @@ def test_recover_tells_a_stuck_effect_once(takeback: CommandLine, world: World) 
     said, as_json = takeback("recover"), takeback("recover", "--json")
 
     assert len(re.findall(rf"^{stuck[:8]} ", said.out, re.MULTILINE)) == 1
-    assert re.search(r"^Settled 0 effects in .*; 1 stuck\.$", said.out, re.MULTILINE)
+    assert re.search(r"^Recovered 0 effects in .*; 1 stuck\.$", said.out, re.MULTILINE)
     assert said.err.startswith(f"error: 1 effect is stuck: {stuck[:8]}.\nhint: `takeback show {stuck[:8]}`")
     said_why(said, as_json)
     assert [one["effect"] for one in as_json.json["settled"]] == [stuck]

@@ -464,8 +464,8 @@ def test_the_name_of_a_checkpoint_is_escaped_once_and_the_hint_can_be_typed(take
     odd = takeback.done("checkpoint", "a\x1b[31m").out
     spaced = takeback.done("checkpoint", "before all").out
 
-    assert odd.startswith("Named this point 'a\\x1b[31m' (")
-    assert "`takeback undo --to 'before all'` comes back to it." in spaced
+    assert odd.startswith("Created checkpoint 'a\\x1b[31m' (")
+    assert "`takeback undo --to 'before all'` returns to it." in spaced
     takeback.done("undo", *odd.splitlines()[1].split("`")[1].split()[2:])
 
 

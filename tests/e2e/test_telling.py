@@ -273,7 +273,7 @@ def test_a_place_that_is_taken_by_now_has_to_be_cleared_by_hand(takeback: Comman
     (world / "a").write_text("someone else's")
 
     said = takeback("undo")
-    assert "Neither --merge nor --force can help here" in said.err
+    assert "--merge and --force cannot help here" in said.err
     (world / "a").rename(world / "aside")
 
     takeback.done("undo")
@@ -346,7 +346,7 @@ def test_undo_without_a_name_tells_the_way_past_what_is_damaged(takeback: Comman
     said = takeback("undo")
 
     assert said.code == 6
-    assert f"An earlier one can be named: `takeback undo {earlier}`." in said.err
+    assert f"To undo an earlier change: `takeback undo {earlier}`." in said.err
     takeback.done("undo", earlier)
 
 

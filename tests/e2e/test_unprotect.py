@@ -61,7 +61,7 @@ def test_fresh_eyes_2_ways_back_are_counted_asked_for_and_forgotten(
     assert "forgotten" in takeback.done("show", id).out and "(exact)" not in takeback.done("show", id).out
     assert "forgotten" in takeback.done("log").out
     gone = takeback("undo", id, **base.surroundings)
-    assert gone.code == 3 and "was forgotten" in gone.err, gone
+    assert gone.code == 3 and "undo data was deleted" in gone.err, gone
     again = takeback.done("sql", "unprotect", base.address, **base.surroundings)
     assert "Gave up" not in again.out
 
@@ -169,7 +169,7 @@ def test_finding_12_an_interrupt_during_unprotect_claims_nothing_about_the_prote
         check=False,
     )
 
-    told = "Interrupted; `takeback sql doctor sqlite:///s.db` tells what is protected now.\n"
+    told = "Interrupted; `takeback sql doctor sqlite:///s.db` shows what is protected now.\n"
     assert (said.returncode, said.stdout, said.stderr) == (130, "", told)
     assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
     connection.close()

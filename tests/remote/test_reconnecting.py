@@ -187,9 +187,7 @@ def test_a_call_during_which_the_server_goes_away_is_in_doubt_also_after_its_run
         tb.store.server.patience = 0.3
         try:
             with (
-                pytest.raises(
-                    InDoubt, match=r"was called, and what came of it could not be recorded"
-                ) as told,
+                pytest.raises(InDoubt, match=r"was called, but the outcome could not be recorded") as told,
                 tb.run("away", on_death="accept") as run,
             ):
                 if at_once:

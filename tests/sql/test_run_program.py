@@ -81,7 +81,7 @@ def test_nothing_is_claimed_that_was_not_looked_at(way: str, says: str, world: W
         (("--on-failure", "hold"), "--on-failure leave"),
         (("--dry-run",), "takeback sql exec --dry-run"),
         (("--in-place",), "--in-place records files"),
-        (("--no-network",), "Leave one of them out"),
+        (("--no-network",), "Use one of the two"),
     ],
 )
 def test_what_does_not_go_with_sql_names_what_does(

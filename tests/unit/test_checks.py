@@ -82,7 +82,7 @@ def test_what_python_says_names_the_line(staged):
 
 
 def test_before_checks_raise_that_nothing_was_changed(staged):
-    with pytest.raises(ValidationFailed, match=r"^The check 'json' said no to .*/app\.conf: .+\.$") as caught:
+    with pytest.raises(ValidationFailed, match=r"^The check 'json' failed for .*/app\.conf: .+\.$") as caught:
         checks.run_checks([checks.not_world_writable(), checks.json()], staged(b"{"))
 
     assert caught.value.exit_code == 3 and caught.value.hint

@@ -121,11 +121,11 @@ def test_both_names_of_a_move_say_what_is_in_the_way(files: Files) -> None:
     (files / "a").write_bytes(b"someone else's")
     a, b = files.desk.adapter.assess(undo_of(effect), effect).outcomes
     assert a.detail == "is taken by something else now"
-    assert b.detail == f"stays as it is, because {files / 'a'} is taken by something else now"
+    assert b.detail == f"stays unchanged: {files / 'a'} is taken by something else now"
     (files / "a").unlink()
     (files / "b").unlink()
     a, b = files.desk.adapter.assess(undo_of(effect), effect).outcomes
-    assert a.detail == f"stays as it is, because {files / 'b'} is no longer there"
+    assert a.detail == f"stays unchanged: {files / 'b'} is no longer there"
     assert b.detail == "is no longer there"
 
 

@@ -255,7 +255,7 @@ def test_when_takeback_is_killed_the_command_goes_on_and_is_named_until_it_ends(
         process.wait(timeout=LIMIT)
 
         recovered = desk.takeback("recover").stdout
-        assert "Settled 0 effects" in recovered and "1 still open" in recovered
+        assert "Recovered 0 effects" in recovered and "1 still open" in recovered
         told = recovered + desk.takeback("log").stderr
         assert f"process {pid}" in told and "still running" in told
         assert "proposed" in desk.takeback("log").stdout
@@ -287,7 +287,7 @@ def test_what_others_recorded_after_takeback_was_killed_is_not_recorded_again(de
     finally:
         (desk.tree.parent / "stop").touch()
         until(lambda: ended(pid))
-    assert "Settled 1 effect" in desk.takeback("recover").stdout
+    assert "Recovered 1 effect" in desk.takeback("recover").stdout
 
     with takeback.open(desk.store) as tb:
         listed = [sorted(os.path.basename(target.resource) for target in one.targets) for one in tb.effects()]
@@ -480,7 +480,7 @@ def test_what_cannot_be_recorded_for_want_of_room_is_recorded_when_there_is_some
     assert refused.returncode == 5 and refused.stderr.count("hint: ") == 1
 
     (disk / "fill").unlink()
-    assert "Settled 1 effect" in desk.takeback("recover").stdout
+    assert "Recovered 1 effect" in desk.takeback("recover").stdout
     assert desk.takeback("undo").returncode == 0
     assert {path: path.read_bytes() for path in desk.tree.rglob("*") if path.is_file()} == before
 

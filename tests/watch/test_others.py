@@ -159,7 +159,7 @@ def test_two_commands_at_once_each_have_an_effect_of_their_own_paths(own_filesys
     assert sorted(name for name in listed if name != "tree") == everything
     lineage = open_lineage()
     if lineage is None:
-        assert "cannot be known" in of_two
+        assert "is unknown" in of_two
         return
     lineage.close()
     assert len(effects) == 2 and not effects[0].change.args.get("others"), effects
@@ -167,7 +167,7 @@ def test_two_commands_at_once_each_have_an_effect_of_their_own_paths(own_filesys
         own = "one" if "> one-end" in effect.change.args["argv"][-1] else "two"
         assert all(own in target.resource.removeprefix(f"file://{tree}") for target in effect.targets)
     assert "another command that is watched here" in of_two
-    assert "cannot be known" not in of_two + of_one
+    assert "is unknown" not in of_two + of_one
 
 
 def test_the_lineage_knows_also_those_that_have_ended():

@@ -107,7 +107,7 @@ def test_an_error_of_takeback_comes_back_as_itself(bench: Bench) -> None:
     run = bench.tb.submit(deploy)
     bench.work(deploy)
 
-    with pytest.raises(takeback.PreconditionFailed, match="does not hold") as failed:
+    with pytest.raises(takeback.PreconditionFailed, match="is false") as failed:
         bench.tb.result(run, 0)
     assert failed.value.hint
 

@@ -109,8 +109,8 @@ class Takeback:
     def run(
         self, name: str, agent: str = "", *, on_death: str = "undo", project: "Path | None" = None
     ) -> "Run":
-        """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
-        `on_death` says "accept". It belongs to the project around `project`, else around the current directory."""
+        """Begin a run; use it as a context manager. If it fails or its process dies, its effects are undone, unless
+        `on_death` is "accept". It belongs to the project around `project`, else around the current directory."""
         if on_death == "keep":
             raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
@@ -171,9 +171,9 @@ class Takeback:
         scope: "Scope | None" = None,
         since: "str | int" = 0,
     ) -> tuple[Effect, ...]:
-        """Oldest first, as they were begun; with `newest` what took hold last comes first, as `@` counts. `project`:
-        only those of the project around this directory. `since`: only those that took hold then or later, as text
-        (`10m`, `2026-11-18 09:30`) or in microseconds since 1970."""
+        """Effects, oldest first by the time they began. With `newest`, those that took effect last come first, as `@`
+        counts. `project`: only those of the project around this directory. `since`: only those that took effect then or
+        later, as text (`10m`, `2026-11-18 09:30`) or in microseconds since 1970."""
         if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
         canonical(agent)  # refuses what no journal could hold
@@ -198,8 +198,8 @@ class Takeback:
         return tuple(sorted(found, key=lambda one: one.seq))[: limit or None]
 
     def rows(self, effect: "Effect | str", table: str = "", limit: int = 1_000) -> "tuple[RowChange, ...]":
-        """What an effect changed in its database, row by row: `.table`, `.key`, `.before` and `.after`, each column as
-        text. Of one that is held, too."""
+        """The rows that an effect changed in its database: `.table`, `.key`, `.before` and `.after`, each column as
+        text. Also works for a held effect."""
         from takeback.audit.rows import changed_rows
 
         found = self.effect(effect) if isinstance(effect, str) else effect
@@ -213,7 +213,7 @@ class Takeback:
     find_run = _handed(OpenStore.find_run)
 
     def run_meant(self, name: str) -> RunInfo | None:
-        """A run by its id, a unique prefix of it, or its name; None if that is no run."""
+        """A run by its id, a unique prefix of it, or its name; None if there is no such run."""
         ids = self.store.journal.resolve(name.lower())
         if ids:
             return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
@@ -229,7 +229,7 @@ class Takeback:
         project: "Path | None" = None,
         scope: "Scope | None" = None,
     ) -> tuple[Checkpoint, ...]:
-        """Oldest first: all that were named, and the newest of the automatic ones."""
+        """Checkpoints, oldest first: all named ones, and the newest of the automatic ones."""
         from takeback.runs.checkpoints import newest, of_projects, of_run, with_state
 
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
@@ -248,7 +248,8 @@ class Takeback:
     def keep(self, *what: object, **wishes: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
         raise Renamed(
-            "tb.keep was renamed.", hint="tb.accept accepts what was made, tb.apply makes what is held."
+            "tb.keep was renamed.",
+            hint="tb.accept accepts a change that was made, tb.apply makes a held one.",
         )
 
     pending = _handed(decisions.pending)
@@ -262,8 +263,8 @@ class Takeback:
     to_redo = _handed(undoing.to_redo)
 
     def recover(self) -> "tuple[Settled, ...]":
-        """Settle everything that dead processes left; look again at what is stuck. `tb.tell` hears which functions that
-        calls, before it calls them."""
+        """Recover everything that dead processes left, and retry stuck effects. `tb.tell` gets the names of the
+        functions that this calls, before the calls."""
         settled = upkeep.recover(self._opened)
         workflows.wake_settled(self._opened)
         return settled
@@ -303,12 +304,12 @@ class Takeback:
 
 
 def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
-    """The store at that path, or at a `postgresql://` address, made if it is not there. Opening it settles nothing and
-    calls nothing, and neither does looking. The first change settles what a crash left and needs no function to be
-    called, unless `recover` is False: `tb.recovered` tells what that was, `tb.unrecovered` why it could not be done
-    (the disk is full). `tb.dead_runs()` shows what is left; `tb.recover()` settles all of it, and so does a worker.
-    `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it is written in
-    the store."""
+    """Open the store at that path or `postgresql://` address, and create it if it does not exist. Opening and reading
+    recover nothing. Before the first change takeback recovers what a crash left, as far as no function must be called,
+    unless `recover` is False: `tb.recovered` lists the recovered effects, `tb.unrecovered` says why recovery was not
+    possible (the disk is full). `tb.dead_runs()` shows the rest; `tb.recover()` recovers all of it, and so does a
+    worker. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix` for its large blobs; give it once, the store
+    remembers it."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."

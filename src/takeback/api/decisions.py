@@ -19,7 +19,7 @@ from takeback.storage.owners import myself
 def accept(
     opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
 ) -> tuple[Effect, ...]:
-    """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
+    """Accept these effects: they stay if their run fails, and takeback may forget them after their time."""
     from takeback.runs.held import refuse_unmade
 
     effects = _meant(opened, what, dry_run)
@@ -35,8 +35,8 @@ def apply(
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[Effect, ...]:
-    """Make what is held, or was dropped and is not erased yet; with `force` also over what others changed since:
-    undo brings that back. One of which all is there already stays held, or dropped."""
+    """Apply held changes, or dropped ones that are not erased yet. With `force`, apply them even if others changed the
+    targets since; undo restores that content. A change that is already in place stays held, or dropped."""
     from takeback.runs.held import make_held, refuse_unheld
 
     held = _meant(opened, what, dry_run)
@@ -70,8 +70,8 @@ def discard(
     now: bool = False,
     dry_run: bool = False,
 ) -> tuple[Effect, ...]:
-    """Drop what is held: it is not made, and for a day `apply` can make it after all. With `now` it is erased at
-    once, also if it was dropped before."""
+    """Drop held changes: they are not made, and for a day `apply` can still make them. With `now` they are erased at
+    once, also if they were dropped before."""
     from takeback.runs.held import discard_all, refuse_unheld
 
     effects = _meant(opened, what, dry_run)
@@ -92,14 +92,14 @@ def discard(
 def pin(
     opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
 ) -> tuple[Effect, ...]:
-    """Never forget the way back of these, or what that way back needs."""
+    """Never delete the undo data of these effects, or of the effects that their undo needs."""
     return _pinned(opened, what, Kind.PIN, dry_run)
 
 
 def unpin(
     opened: OpenStore, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
 ) -> tuple[Effect, ...]:
-    """From now on these are forgotten like any other effect."""
+    """From now on, forget these effects like any other."""
     return _pinned(opened, what, Kind.UNPIN, dry_run)
 
 
@@ -143,7 +143,7 @@ def _say(opened: OpenStore, kind: Kind, effects: "Sequence[Effect]") -> tuple[Ef
 
 
 def pending(opened: OpenStore) -> tuple[Effect, ...]:
-    """What waits for an approval, oldest first."""
+    """Calls that wait for an approval, oldest first."""
     from takeback.engine.approval import proposals
 
     found = proposals(opened.parts, now())
@@ -151,13 +151,13 @@ def pending(opened: OpenStore) -> tuple[Effect, ...]:
 
 
 def approve(opened: OpenStore, id: "Effect | str", *, by: str, answer: str = "") -> Effect:
-    """Say yes to exactly what was proposed. For what cannot be undone `answer` has to say so. The run that asked
-    then makes it, when it asks again; refused if that has ended."""
+    """Approve exactly the proposed call. `answer` must confirm a call that cannot be undone. The run that asked makes
+    the call when it asks again; refused if that run has ended."""
     return _decide(opened, id, True, by, answer)
 
 
 def deny(opened: OpenStore, id: "Effect | str", *, by: str, why: str = "") -> Effect:
-    """Say no to this proposal; the run that asked is told so. Asked for again, it is another proposal."""
+    """Deny this proposal. The run that asked gets the denial. If it asks again, that is a new proposal."""
     return _decide(opened, id, False, by, "", why)
 
 
@@ -178,8 +178,8 @@ def _decide(
 def settle(
     opened: OpenStore, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = ""
 ) -> Effect:
-    """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
-    if that is over, follows its policy, and whoever waited for it goes on."""
+    """Record whether a call in doubt happened; `receipt` is the result it would have returned. If its run has ended,
+    the run's policy then applies; a run that waited for the call continues."""
     from takeback.engine.approval import refuse_unsettleable, settle
     from takeback.engine.recover import recover
 

@@ -146,8 +146,8 @@ def undo_to(
     project: "Path | None" = None,
     **wishes: Any,
 ) -> "UndoResult":
-    """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
-    newest first; with `run` only what that run did. The agent's own state comes with it."""
+    """Undo everything in the checkpoint's project (or in `project`) that took effect after it, by anyone, newest first;
+    with `run` only the effects of that run. The agent's own state comes with the result."""
     from takeback.runs.checkpoints import find, state_of
     from takeback.runs.scope import Span
 
@@ -167,8 +167,8 @@ def undo_to(
 def undo_span(
     opened: OpenStore, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any
 ) -> "UndoResult":
-    """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
-    longer what was `expected`."""
+    """Undo everything in a stretch of the journal. Refuses while a run in it is at work, and if its effects are not the
+    `expected` ones."""
     from takeback.model.plan import UndoResult
     from takeback.runs.scope import planned, refuse_unfinished, stuck_since
 
@@ -198,8 +198,8 @@ def redo(
     agent: str = "",
     project: "Path | None" = None,
 ) -> "UndoResult":
-    """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
-    (itself, or the undo that took it back). With `project` what was undone last in that project."""
+    """Redo the last undo, as a whole; all effects of one undo, by its result; or one effect, by itself or by its undo.
+    With `project`, the last undo in that project."""
     from takeback.model.plan import on_conflict_named
 
     on_conflict_named(on_conflict)
@@ -236,7 +236,7 @@ def _redo_settled(
 def to_redo(
     opened: OpenStore, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None
 ) -> tuple[Effect, ...]:
-    """The undos that `redo` would take back."""
+    """The undos that `redo` would reverse."""
     if what is None:
         scope = scope_of(opened.store.journal, project) if project is not None else opened.here()
         return last_undone(opened.store.journal, scope)

@@ -70,8 +70,9 @@ def recover(opened: OpenStore) -> "tuple[Settled, ...]":
 
 
 def settle_first(opened: OpenStore, calls: bool = False) -> None:
-    """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too.
-    `recovered` tells what was settled; where that cannot be done now (the disk is full), `unrecovered` says why."""
+    """Called before a change: recover what a crash left, as far as no function must be called; with `calls` the rest,
+    too. `recovered` lists the recovered effects. If recovery is not possible now (the disk is full), `unrecovered` says
+    why."""
     opened.settles = False
     if not needs_recovery(opened):
         return
@@ -88,8 +89,8 @@ def before_change(opened: OpenStore, calls: bool = False) -> None:
 
 
 def dead_runs(opened: OpenStore) -> "tuple[DeadRun, ...]":
-    """Runs whose process is gone and that are not settled: what is in force, what is in doubt, and which functions
-    settling them would call."""
+    """Runs whose process died and that need recovery: their effects, those in doubt, and which functions recovery would
+    call."""
     from takeback.audit.runs import dead_runs
 
     return dead_runs(opened.store, now())
@@ -122,7 +123,7 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
-    """Everything that is wrong with the store; with `read_data` every blob is read again."""
+    """Check the store and report all damage; with `read_data` every blob is read again."""
     from takeback.audit.diff import lost_layers
 
     opened.store.read_anew()
@@ -164,7 +165,7 @@ def forget(
     *,
     dry_run: bool = False,
 ) -> "tuple[Verdict, ...]":
-    """Give up the power to undo: these effects, or by policy what was accepted long enough ago."""
+    """Delete the undo data of these effects, or by policy of effects accepted long enough ago."""
     from takeback.retention.forget import by_policy, forget, named
 
     if what is None:
@@ -187,8 +188,8 @@ def forget(
 def unprotect(
     opened: OpenStore, address: str, tables: "Sequence[str]" = (), *, dry_run: bool = False
 ) -> "tuple[Cover, tuple[Verdict, ...]]":
-    """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
-    went with it: they are recorded as forgotten."""
+    """Remove the protection of a database, or of these tables. Returns the remaining cover, and the effects whose undo
+    data was deleted with it; they are recorded as forgotten."""
     from takeback.adapters.database import Databases
     from takeback.engine.parts import adapter_of
     from takeback.retention.forget import record_forgotten, release, with_its_database
@@ -228,9 +229,9 @@ def unprotect(
 def sweep(
     opened: OpenStore, grace: int | None = None, *, baselines: bool = False, dry_run: bool = False
 ) -> int:
-    """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
-    directories: the next watch reads those directories again, and no way back is lost. A dry run deletes nothing
-    and counts only what is in no box and no copy of a watched directory."""
+    """Delete bytes that nothing needs any more; returns how many were freed. With `baselines` also the copies of
+    watched directories: the next watch reads those directories again, and no undo data is lost. A dry run deletes
+    nothing and counts only bytes outside boxes and copies of watched directories."""
     if grace is not None and grace < 0:
         raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
     if dry_run:
@@ -271,7 +272,7 @@ def expire_drops(opened: OpenStore) -> int:
 
 
 def erase(opened: OpenStore, effects: Sequence[Effect]) -> None:
-    """What was dropped cannot be applied any more, and its bytes go."""
+    """Erase dropped changes: they cannot be applied any more, and their bytes go."""
     from takeback.retention.candidates import Verdict, with_their_undos
     from takeback.retention.forget import forget
 
@@ -338,7 +339,7 @@ def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0)
 
 
 def stay_within_limits(opened: OpenStore) -> None:
-    """For whoever changes things in a run that does not end."""
+    """Enforce the limits of the store, for a caller whose run does not end."""
     limits = opened.store.limits()
     if opened.store.bytes_kept() > limits.store or opened.store.free_bytes() < limits.free:
         _make_room(opened)
@@ -376,10 +377,9 @@ def without_room(opened: OpenStore, more: int) -> None:
 
 
 def copy_to(opened: OpenStore, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
-    """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to
-    this one meanwhile; an interrupted copy is gone on with when the same is asked for again. Afterwards this store
-    takes nothing new, because what is unfinished must not go on in two places; of a `backup` that holds for the
-    copy."""
+    """Copy this store to a directory or a `postgresql://` address where no store is yet. No process can write to this
+    store during the copy. Calling it again resumes an interrupted copy. Afterwards this store accepts nothing
+    new, because unfinished work must not continue in two places; after a `backup` the copy accepts nothing new."""
     from takeback.storage.copy import copy_store
 
     target = open_store(path, now, blobs, copying=opened.store.name)

@@ -40,8 +40,8 @@ def submit(
     name: str = "",
     **kwargs: Any,
 ) -> RunInfo:
-    """A run of that workflow, which a worker (`takeback worker MODULE`) carries out; the arguments are JSON. With a
-    key it is submitted once: again it is the run that is there, and with other arguments it is refused."""
+    """Submit a run of that workflow; a worker (`takeback worker MODULE`) carries it out. The arguments are JSON. With a
+    key it is submitted once: a second call returns the same run, and refuses other arguments."""
     from takeback.runs.workflows.function import arguments_of, refuse_unfindable
 
     found = refuse_unfindable(workflow)
@@ -104,7 +104,7 @@ def _submitted(opened: OpenStore, key: str, workflow: str, arguments: str) -> Ru
 
 
 def signal(opened: OpenStore, run: "str | RunInfo | Run", event: str, data: Any = None) -> None:
-    """Tell a run something (JSON): what `run.wait(event)` in it returns, now or later."""
+    """Send a run an event with data (JSON): `run.wait(event)` in it returns the data, now or later."""
     info = _named(opened, run)
     if not isinstance(event, str) or not event.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse("A signal needs the name of an event.", hint='For example tb.signal(run, "approved").')
@@ -116,15 +116,15 @@ def signal(opened: OpenStore, run: "str | RunInfo | Run", event: str, data: Any 
 
 
 def result(opened: OpenStore, run: "str | RunInfo | Run", timeout: float | None = None) -> Any:
-    """What the workflow returned, when it has; or the error that ended it. `Unavailable` when it has not ended
-    within that many seconds, `Stuck` when it cannot go on without a person."""
+    """The result of the workflow, or the error that ended it. Raises `Unavailable` if it has not ended within that many
+    seconds, `Stuck` if it cannot continue without a person."""
     if timeout is not None and not (type(timeout) in (int, float) and 0 <= timeout < 1e9):
         raise Misuse(f"A time of {timeout!r} seconds makes no sense.", hint="For example timeout=60.")
     info = _named(opened, run)
     if info.on_death is not OnDeath.RESUME:
         raise Misuse(
             f"Run {short(info.id)} ({info.name}) is no workflow, so it returns nothing.",
-            hint="`takeback show` tells how it stands.",
+            hint="`takeback show` shows its state.",
         )
     until = None if timeout is None else time.monotonic() + timeout
     pause = _SOONEST
@@ -135,7 +135,7 @@ def result(opened: OpenStore, run: "str | RunInfo | Run", timeout: float | None 
         if needs_attention(info):
             raise Stuck(
                 f"Run {short(info.id)} cannot continue: {info.note}",
-                hint=f"`takeback show {short(info.id)}` tells what is known.",
+                hint=f"`takeback show {short(info.id)}` shows what is known.",
             )
         left = pause if until is None else until - time.monotonic()
         if left <= 0:
@@ -164,8 +164,8 @@ def _ended(opened: OpenStore, info: RunInfo) -> Any:
 
 
 def work(opened: OpenStore, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
-    """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
-    due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
+    """Work on these workflows in this thread until interrupted; with `until_idle`, until nothing is due. Returns how
+    many times it continued a run. `takeback worker MODULE` does this in its own process."""
     from takeback.runs.workflows.function import refuse_unfindable
 
     known = {one.name: one for one in map(refuse_unfindable, workflows)}
@@ -211,9 +211,9 @@ def resume(
     *,
     from_checkpoint: "Checkpoint | str | None" = None,
 ) -> "Run":
-    """Go on with a run that was suspended or left open. From a checkpoint: what came after it is taken back, and
-    `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
-    and the run that is returned was let go of."""
+    """Continue a run that was suspended or left open. From a checkpoint: the effects after it are undone, and
+    `run.state` is the agent's state of that time. A workflow does not continue here: a worker can take it from now on,
+    and the returned run is already released."""
     from takeback.runs.checkpoints import state_of
     from takeback.runs.end import leave
     from takeback.runs.run import Run
@@ -307,7 +307,7 @@ def unfinished_workflow(opened: OpenStore, what: Any) -> RunInfo | None:
 
 
 def end_by_undo(opened: OpenStore, info: RunInfo, undo: "Callable[[bool], UndoResult]") -> "UndoResult":
-    """Take back what it did, and end it. While that goes on no worker goes on with it."""
+    """Undo the effects of the run, and end it. Until then no worker continues it."""
     from takeback.engine.close_run import closing
     from takeback.engine.recover import open_in, settle_open
     from takeback.model.plan import UndoResult

@@ -254,7 +254,7 @@ def _of(store: Store, effect: Effect, run: RunInfo | None, now: int) -> Unsettle
     if stuck:
         return Unsettled(effect, "is stuck; its target would be looked at again")
     if effect.waits_for == COMMAND:
-        return Unsettled(effect, "would be recorded as far as it got, if its command has ended")
+        return Unsettled(effect, "would be recorded if its command has ended")
     if effect.is_undo:
         return Unsettled(effect, "would be finished, if nothing else changed its target since")
-    return Unsettled(effect, "would be finished or taken back, by where its target stands")
+    return Unsettled(effect, "would be finished or undone, depending on its target")

@@ -23,7 +23,7 @@ def refuse_unsettleable(effect: Effect) -> None:
     if effect.state not in (State.STUCK, State.INTENDED):
         raise Refused(
             f"Effect {name} is {effect.state.value}, so there is nothing in doubt about it.",
-            hint=f"`takeback show {name}` tells how it stands.",
+            hint=f"`takeback show {name}` shows its state.",
             effect=effect.id,
         )
     if not traits_of(effect.change).calls:

@@ -45,7 +45,7 @@ def passed(
         raise Denied(f"{earlier.change.summary}: {in_words(decision)}", effect=earlier.id)
     if decision.digest != digest_of(earlier.change) or intent(earlier.change) != intent(change):
         raise Denied(
-            f"{earlier.change.summary}: what was approved is not what is asked for now.",
+            f"{earlier.change.summary}: the call changed after it was approved.",
             hint="Nothing was called. An approval is for exactly what was shown.",
             effect=earlier.id,
         )
@@ -63,7 +63,7 @@ def _asked_first(parts: Parts, effect: Effect) -> Refused:
     run = short(effect.run)
     told = f"{effect.change.summary}: run {run} asked for it first"
     if has_ended(parts, effect.run):
-        hint = f"`takeback undo {short(effect.id)}` drops what it asked for; then this can be asked for."
+        hint = f"`takeback undo {short(effect.id)}` withdraws that request; then ask again."
         return Refused(f"{told}, and has ended.", hint=hint, effect=effect.id)
     hint = f"The program of run {run} has to continue it. If its process is gone, `takeback recover` ends it."
     return Refused(f"{told}.", hint=hint, effect=effect.id)

@@ -161,6 +161,6 @@ def refuse_unmet(expects: Callable[[], bool] | None) -> None:
         ) from error
     if not holds:
         raise PreconditionFailed(
-            f"What the change expects does not hold: {getattr(expects, '__name__', 'the precondition')}.",
+            f"The precondition of the change is false: {getattr(expects, '__name__', 'expects')}.",
             hint="Nothing was changed. Look again, then decide.",
         )

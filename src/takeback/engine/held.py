@@ -117,6 +117,6 @@ def _refuse_conflicts(effect: Effect, change: Change) -> None:
 def _not_held(effect: Effect) -> Refused:
     return Refused(
         f"Effect {short(effect.id)} is {effect.state.value}, not held.",
-        hint=f"`takeback show {short(effect.id)}` tells how it stands.",
+        hint=f"`takeback show {short(effect.id)}` shows its state.",
         effect=effect.id,
     )

@@ -116,8 +116,8 @@ def refuse_impossible(journal: Journal, effect: Effect) -> None:
         )
     if effect.forgotten:
         raise Forgotten(
-            f"Effect {name} was forgotten: what it would take to undo it is gone.",
-            hint=f"`takeback show {name}` still tells what it did.",
+            f"Effect {name} cannot be undone: its undo data was deleted.",
+            hint=f"`takeback show {name}` still shows what it did.",
             effect=effect.id,
         )
     if effect.state is State.UNDONE:
@@ -174,8 +174,8 @@ def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome])
     if of is not None and of.state is State.UNDONE:
         error.args = (f"What redo {short(effect.id)} brought back was taken back in another way since.",)
         error.hint = (
-            f"Nothing was changed. `takeback redo {short(of.id)}` brings that back first; then "
-            f"`takeback undo {short(effect.id)}` goes back to what was there before it."
+            f"Nothing was changed. Run `takeback redo {short(of.id)}`, then "
+            f"`takeback undo {short(effect.id)}`."
         )
     raise error
 

@@ -128,7 +128,7 @@ def being_undone(undo: Effect) -> StoreBusy:
     return StoreBusy(
         f"Effect {short(undo.undoes)} is already being undone, by effect {short(undo.id)}{who}.",
         hint="Nothing was changed. Wait until that has ended; "
-        f"`takeback show {short(undo.undoes)}` tells how it stands.",
+        f"`takeback show {short(undo.undoes)}` shows its state.",
         effect=undo.undoes,
     )
 
@@ -316,7 +316,7 @@ def undone_before(journal: Journal, effect: Effect) -> Refused:
     hint = f"`takeback redo {name}` brings it back."
     if effect.is_undo:
         (of,) = journal.effects(Query(ids=(effect.undoes,)))
-        hint = f"`takeback show {name}` tells how it stands."
+        hint = f"`takeback show {name}` shows its state."
         if not of.is_undo:
             hint = f"The effect that it undid is in force again. `takeback undo {by}` takes that back again."
     else:

@@ -29,7 +29,7 @@ from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.policy.checks import AFTER, Check, run_checks
 
-BEGUN = "Taking it back was begun; whether that has happened is not known."
+BEGUN = "Its undo was started; the outcome is unknown."
 
 
 def carry_out(
@@ -185,8 +185,8 @@ def _record(
 def unrecorded(effect: str, what: str, error: TakebackError) -> InDoubt:
     """The world is not untouched, as the error of the store alone would say."""
     return InDoubt(
-        f"{what}, and what came of it could not be recorded: {error}",
-        hint="Do not repeat it. `takeback recover` finds out what came of it, once the store can be written.",
+        f"{what}, but the outcome could not be recorded: {error}",
+        hint="Do not repeat it. Once the store is writable again, `takeback recover` finds out.",
         effect=effect,
     )
 
@@ -195,7 +195,7 @@ def way_out(effect: Effect) -> str:
     name = short(effect.id)
     if traits_of(effect.change).calls:
         return (
-            f"`takeback show {name}` tells what is known. Look whether it happened, then say so: "
+            f"`takeback show {name}` shows what is known. Look whether it happened, then say so: "
             f"`takeback settle {name} --happened` or `--did-not-happen`."
         )
     return (

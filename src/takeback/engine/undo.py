@@ -98,14 +98,14 @@ def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bo
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
     more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
     redo = bool(plan.effects) and plan.effects[0].is_undo
-    hint = "Undo them first." if redo or not cascades else "Undo them too with --cascade, or undo them first."
+    hint = "Undo them first." if redo or not cascades else "--cascade undoes them too."
     if forgotten := next((one for one in plan.blockers if one.forgotten), None):
         hint = (
             f"Effect {short(forgotten.id)} was forgotten, so it cannot be undone first; "
-            f"`takeback show {short(forgotten.id)}` tells what it did."
+            f"`takeback show {short(forgotten.id)}` shows what it did."
         )
     raise Blocked(
-        f"Later effects stand on this one: {names}{more}.",
+        f"Later effects depend on this one: {names}{more}.",
         hint=" ".join(filter(None, (merge_hint(), hint))),
         effect=plan.effects[0].id if plan.effects else None,
         blockers=tuple(one.id for one in plan.blockers),
@@ -126,7 +126,7 @@ def _merge_hint(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> str:
     if not bad:
         one = "them" if len(wanted) > 1 else "it"
         return f"--merge takes {one} out alone and keeps the later changes: the merge is clean."
-    return f"--merge would not be clean: {display(bad[0].resource)} {bad[0].detail.removeprefix('it ')}."
+    return f"--merge does not work: {display(bad[0].resource)} {bad[0].detail.removeprefix('it ')}."
 
 
 def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
@@ -156,14 +156,14 @@ def _refuse_untouched(result: UndoResult, to_a_point: bool) -> UndoResult:
 def _way_out(tried: OnConflict) -> str:
     if tried is OnConflict.FORCE:
         return (
-            "Nothing was touched. Force does not help here: make the missing directory, or move aside what is in "
+            "Nothing was touched. Force does not help here: create the missing directory, or move away the file in "
             "the way, then undo again."
         )
     if tried.skips:
-        return "Nothing was touched: that is all there is to undo. Force captures and overwrites what is in a file now."
+        return "Nothing was touched: there is nothing else to undo. Force saves the present content and overwrites it."
     return (
-        "Nothing was touched. Merge keeps both where the text allows, skip does the rest, force captures what is in a "
-        "file now and overwrites it; what is gone must be put back by hand."
+        "Nothing was touched. Merge keeps both edits where the text allows, skip leaves these files and undoes the "
+        "rest, force saves the present content and overwrites it. Restore missing files yourself."
     )
 
 
@@ -171,10 +171,10 @@ def _way_out_of_rows(tried: OnConflict) -> str:
     if tried is OnConflict.FORCE:
         return "Nothing was touched. Force does not help here: fix what is named, then undo again."
     if tried.skips:
-        return "Nothing was touched: that is all there is to undo. Force keeps what is in a row now and overwrites it."
+        return "Nothing was touched: there is nothing else to undo. Force saves the present rows and overwrites them."
     return (
-        "Nothing was touched. Cascade undoes the later effects too, skip leaves these rows and does the rest, force "
-        "overwrites them and keeps what is in them now, so that redo brings it back."
+        "Nothing was touched. Cascade undoes the later effects too, skip leaves these rows and undoes the rest, force "
+        "saves the present rows and overwrites them; redo restores them."
     )
 
 
@@ -268,7 +268,7 @@ def _why_untouched(
     hint = out_of_the_way({left.resource: left.obstacle}, again) or hint
     return Refused(
         f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
-        hint=hint or f"`takeback show {short(left.effect)}` tells more.",
+        hint=hint or f"`takeback show {short(left.effect)}` shows more.",
         effect=left.effect,
     )
 

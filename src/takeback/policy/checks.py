@@ -39,7 +39,7 @@ def run_checks(checks: Iterable[Check], staged: Staged, stage: str = BEFORE) -> 
                 hint="The change was undone. Fix what the check names, then try again.",
             )
         raise ValidationFailed(
-            f"The check {check.name!r} said no to {where}: {why}.",
+            f"The check {check.name!r} failed for {where}: {why}.",
             hint="Nothing was changed. Fix what the check names, then try again.",
         )
 

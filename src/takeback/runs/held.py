@@ -92,7 +92,7 @@ def refuse_unmade(effect: Effect, verb: str) -> None:
     elif effect.state is State.ABORTED:
         hint = f"It never happened: {effect.note or 'it was not completed.'}"
     elif effect.state is State.STUCK:
-        hint = f"`takeback show {name}` tells what is known; `takeback undo {name}` takes it back."
+        hint = f"`takeback show {name}` shows what is known; `takeback undo {name}` takes it back."
     raise Refused(
         f"Effect {name} is {effect.state.value}; only a change that was made can be {verb}.",
         hint=hint,
@@ -118,7 +118,7 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
     if effect.waits_for == PERSON or (dropped and effect.state is State.DROPPED):
         return
     name = short(effect.id)
-    ways = f"`takeback show {name}` tells how it stands."
+    ways = f"`takeback show {name}` shows its state."
     if effect.state is State.DROPPED:
         ways = f"`takeback apply {name}` makes it after all, `takeback discard {name} --now` erases it."
     elif effect.state is State.ABORTED and effect.dropped:

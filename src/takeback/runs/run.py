@@ -73,7 +73,7 @@ class Run:
         expects: Callable[[], bool] | None = None,
         allow_inexact: bool = False,
     ) -> Effect | None:
-        """Put this content there: staged beside the target, checked, captured, replaced in one step."""
+        """Write this content to the file: staged beside the target, checked, captured, replaced in one step."""
         options = options_of(key, needs, checks, expects, allow_inexact)
         return verbs.write(self._core, options, path, content, mode)
 
@@ -94,7 +94,7 @@ class Run:
     def delete(
         self, path: Path, *, key: str = "", needs: "Sequence[str | Effect]" = (), allow_inexact: bool = False
     ) -> Effect | None:
-        """A file, a link, or a whole directory; captured before it goes."""
+        """Delete a file, a link, or a whole directory; its content is captured first."""
         options = options_of(key, needs, (), None, allow_inexact)
         return ask(self._core, partial(changes.delete_change, path), options, "delete", path)
 
@@ -164,9 +164,9 @@ class Run:
         self, address: str, *, most: int | None = None, review: bool = False, limit: float = 300
     ) -> "Sql":
         """A database: `postgresql://…`, `sqlite:///file.db`, `mariadb://…`, `redis://…`, or `env:NAME` for an address
-        that is in an environment variable. Each statement that changes something is an effect. `most` is how
-        many rows one may change (0: any number; else the setting max_rows holds). With `review` it is held until
-        `apply` or `discard`; where only an open session can hold it, for `limit` seconds at most."""
+        in an environment variable. Each statement that changes something is an effect. `most` is how many rows one
+        statement may change (0: any number; default: the setting max_rows). With `review` it is held until `apply` or
+        `discard`; if only an open session can hold it, for `limit` seconds at most."""
         from takeback.runs.sql import open_sql
 
         return open_sql(self._core, address, most, review, limit)
@@ -174,9 +174,9 @@ class Run:
     def program(
         self, *addresses: str, says: str = "a program", tell: "Tell | None" = None
     ) -> "AbstractContextManager[SeenProgram]":
-        """Start a program with a database driver of its own in the block, with the variables in `.environment`, and
-        wait for its end there. What it changed in these databases is one effect each, in `.effects` after the block.
-        `tell(sentence, hint)` is called, by another thread, when the program is kept from something."""
+        """Start a program with its own database driver in the block, with the variables in `.environment`, and wait for
+        its end there. Its changes in each of these databases are one effect, in `.effects` after the block. Another
+        thread calls `tell(sentence, hint)` if takeback keeps the program from something."""
         from takeback.adapters.database import quiet
         from takeback.runs.watch_databases import program
 
@@ -195,9 +195,9 @@ class Run:
         needs: "Sequence[str | Effect]" = (),
         **named: Any,
     ) -> Any:
-        """Call an action; what it returned, as JSON gives it back. Asked again with the same key it is not called
-        again: the recorded result is returned. `key` is given to the function, and to its probe; without one it is
-        made from the run and what is asked for. Threads may call at the same time."""
+        """Call an action and return its result, as JSON gives it back. A second call with the same key does not call it
+        again: it returns the recorded result. The function and its probe get `key`; by default it is made from the run
+        and the request. Threads may call at the same time."""
         return call.call(self._core, action, arguments, key, needs, named)
 
     def call_all(
@@ -210,24 +210,26 @@ class Run:
         return call.call_all(self._core, action, calls, at_once)
 
     def fork(self, reason: str) -> None:
-        """Say that what is called from here on is meant anew, though the run did the same before it went back: new
-        keys, new approvals."""
+        """Start a new attempt: calls from here on get new keys and need new approvals, though the run made the same
+        calls before it went back."""
         call.fork(self._core, reason)
 
     # What lasts in a workflow: each of these is a step, and its outcome is recorded.
 
     def remember(self, name: str, fn: Callable[[], Any]) -> Any:
-        """What `fn()` returned the first time: in a workflow it is not called again when the run is resumed. For
-        whatever may answer differently tomorrow: the time, a random number, a model. JSON; it must change nothing."""
+        """The result of the first `fn()` call: when a workflow is resumed, the function is not called again. Use it for
+        everything that may answer differently tomorrow: the time, a random number, a model. The result is JSON; the
+        function must change nothing."""
         return durable.remember(self._core, name, fn)
 
     def sleep(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Go on after that time. A workflow needs no process meanwhile: its run is suspended, and a worker goes on."""
+        """Continue after that time. A waiting workflow needs no process: its run is suspended, and a worker continues
+        it."""
         durable.sleep(self._core, days, hours, minutes, seconds)
 
     def wait(self, event: str, *, timeout: float | None = None) -> Any:
-        """The data of the next `tb.signal(run, event, data)`, also of one that was sent before. `TimeoutError` after
-        that many seconds. A workflow needs no process meanwhile: its run is suspended, for weeks if need be."""
+        """The data of the next `tb.signal(run, event, data)`, also of one sent earlier. Raises `TimeoutError` after
+        that many seconds. A waiting workflow needs no process: its run is suspended, for weeks if need be."""
         return durable.wait(self._core, event, timeout)
 
     # Commands, watched directories, boxes.
@@ -249,9 +251,9 @@ class Run:
         dry_run: bool = False,
         key: str = "",
     ) -> CommandOutcome:
-        """Run a command over the real filesystem in a layer that nobody else sees. If it ends with 0, exactly what it
-        changed is merged into the world as one effect; if not, it is dropped, and for a day `apply` can make it
-        after all. A text is run by `/bin/sh -c`."""
+        """Run a command over the real filesystem, in a layer that no other process sees. If it ends with 0, takeback
+        merges its changes as one effect; if not, it drops them, and for a day `apply` can still make them. `/bin/sh -c`
+        runs a text."""
         words = words_of(argv)
         refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
         request = CommandRequest(
@@ -267,9 +269,9 @@ class Run:
         about: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Watch:
-        """`with run.watch("src") as watched: …`; afterwards `watched.effect` is what was changed below these
-        directories, or None. `any_root` watches what is refused otherwise: home, `/`, very large trees, and trees with
-        files that cannot be read."""
+        """`with run.watch("src") as watched: …`; afterwards `watched.effect` holds all changes below these directories,
+        or is None. `any_root` allows roots that are refused otherwise: home, `/`, very large trees, and trees with
+        unreadable files."""
         self._core.refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
         return Watch(self._core, roots, any_root, dict(about or {}), summary)
 
@@ -285,8 +287,9 @@ class Run:
         memory: int = 0,
         processes: int = 0,
     ) -> "Box":
-        """A session over the machine's own files or over a directory with a root filesystem: every command is a step
-        with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
+        """Begin a session over the machine's own files or over a directory with a root filesystem: every command is a
+        step that you can undo, and no one outside sees its changes before the commit. `box` continues an earlier
+        one."""
         from takeback.runs.boxes.box import open_box
         from takeback.runs.boxes.setting import BoxLimits
 
@@ -304,7 +307,7 @@ class Run:
         path: Sequence[str] = (),
         summary: str = "",
     ) -> Checkpoint:
-        """A point to come back to, with the agent's own state (JSON)."""
+        """Name the current state, with the agent's own state (JSON), to return to it later."""
         return durable.checkpoint(self._core, label, state, environment, path, summary)
 
     def undo(
@@ -318,27 +321,28 @@ class Run:
         on_conflict: str = "refuse",
         paths: "Sequence[Path] | None" = None,
     ) -> UndoResult:
-        """Take back one effect of this run, everything after a checkpoint, or everything not accepted. With `paths`,
-        only these paths of the effect, with all that is in them."""
+        """Undo one effect of this run, everything after a checkpoint, or everything not accepted. With `paths`, only
+        these paths of the effect, with everything below them."""
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         return undo.undo(self._core, effect, to, paths, wishes, dry_run)
 
     def accept(self, effect: "Effect | str") -> None:
-        """This one stays even if the run fails later."""
+        """Accept this effect: it stays even if the run fails later."""
         undo.accept(self._core, effect)
 
     def apply(self, effect: "Effect | str") -> None:
-        """Make a change that is held. It stays even if the run fails later."""
+        """Apply a held change. It stays even if the run fails later."""
         undo.apply(self._core, effect)
 
     def discard(self, effect: "Effect | str") -> UndoResult:
-        """Drop a change that is held; for a day `apply` can make it after all."""
+        """Drop a held change; for a day `apply` can still make it."""
         return undo.discard(self._core, effect)
 
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
         raise Renamed(
-            "run.keep was renamed.", hint="run.accept accepts what was made, run.apply makes what is held."
+            "run.keep was renamed.",
+            hint="run.accept accepts a change that was made, run.apply makes a held one.",
         )
 
     def effects(self) -> tuple[Effect, ...]:
@@ -360,21 +364,21 @@ class Run:
         end.leave_block(self._core, error)
 
     def close(self, failed: str = "") -> None:
-        """A normal end: what was done stays, and can still be undone on purpose until it is forgotten. `failed` is told
-        by `takeback runs`: how what the run was for failed, though nothing is left to take back."""
+        """End the run normally: its effects stay, and you can undo them until they are forgotten. `failed`: why the
+        task of the run failed, though nothing is left to undo; `takeback runs` shows it."""
         end.close(self._core, failed)
 
     def suspend(self, label: str) -> None:
-        """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
+        """Stop at a checkpoint and undo nothing; `tb.resume` continues from there."""
         end.suspend(self._core, label)
 
     def leave(self) -> None:
-        """Let go of the lease and leave the run open for the next process that joins it. A run that was joined several
-        times in one process is let go of when the last of them leaves."""
+        """Release the lease and leave the run open for the next process that joins it. If one process joined it several
+        times, the last release counts."""
         end.leave(self._core)
 
     def take_back(self) -> UndoResult:
-        """End the run by taking back everything that is not accepted."""
+        """End the run by undoing every effect that is not accepted."""
         return end.take_back(self._core)
 
 

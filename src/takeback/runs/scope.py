@@ -227,7 +227,7 @@ def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) ->
     for effect in journal.effects(Query(states=OPEN_STATES, scope=span.scope, run=span.run)):
         if effect.waits_for == PERSON or effect.state is State.STUCK:
             continue
-        stands, hint = "still being made", f"`takeback show {short(effect.id)}` tells more."
+        stands, hint = "still being made", f"`takeback show {short(effect.id)}` shows more."
         if effect.waits_for == COMMAND:
             stands = "an open watch"
             hint = "End it first; `takeback recover` records one whose process has died."
@@ -242,5 +242,5 @@ def _at_work(info: RunInfo) -> StoreBusy:
     who = f" of {info.agent}" if info.agent else ""
     return StoreBusy(
         f"Run {short(info.id)} ({info.name}){who} has not ended.",
-        hint=f"Nothing was changed. Wait until it has ended; `takeback show {short(info.id)}` tells how it stands.",
+        hint=f"Nothing was changed. Wait until it has ended; `takeback show {short(info.id)}` shows its state.",
     )

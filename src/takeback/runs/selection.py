@@ -120,7 +120,7 @@ def run_of(journal: Journal, name: str, scope: Scope | None = None) -> RunInfo:
     infos = tuple(journal.runs((id_of(journal, name, "run"),)))
     if not infos:
         raise Misuse(
-            f"{name!r} is an effect, not a run.", hint="`takeback show` tells which run it belongs to."
+            f"{name!r} is an effect, not a run.", hint="`takeback show` shows which run it belongs to."
         )
     return infos[0]
 

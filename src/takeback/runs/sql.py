@@ -97,7 +97,7 @@ class Sql:
 
     @property
     def in_transaction_here(self) -> bool:
-        """Whoever waits in this thread for its end waits for ever."""
+        """A thread that waits here for its own end waits for ever."""
         return self.in_transaction and self._thread == threading.get_ident()
 
     def execute(
@@ -168,8 +168,8 @@ class Sql:
     def transaction(
         self, says: str = "", *, key: str = "", needs: Sequence[str] = ()
     ) -> "Iterator[MadeTransaction]":
-        """Several statements as one effect, all of them or none, also after an error that was swallowed. What
-        it yields has `.effect`: done at the end, or aborted if nothing was changed."""
+        """Several statements as one effect, all of them or none, also after an error that was swallowed. The
+        block gets an object with `.effect`: done at the end, or aborted if nothing was changed."""
         with self._core.lock:
             self._core.refuse_ended()
             self._refuse_closed()

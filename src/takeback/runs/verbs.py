@@ -138,6 +138,6 @@ def _plain(asked: Any) -> Any:
     if isinstance(asked, float):
         return repr(asked)
     raise Misuse(
-        f"In a workflow {type(asked).__name__} cannot be told from what was asked for before.",
+        f"A workflow cannot compare a value of type {type(asked).__name__} with its recorded step.",
         hint="Give text, bytes, numbers, lists or dicts.",
     )

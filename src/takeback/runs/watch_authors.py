@@ -95,8 +95,8 @@ def open_beside(
     if not unsure:
         return ""
     names = " and ".join(f"{short(one.id)} ({one.change.summary})" for one in others[:_LISTED])
-    told = f"While it went on, {names} watched the same directory, and it cannot be known who changed"
-    return f"{told} {_named(unsure)}."
+    told = f"{names} watched the same directory at the same time, so the author of"
+    return f"{told} {_named(unsure)} is unknown."
 
 
 def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect]:

@@ -133,8 +133,8 @@ class Action:
 
     @cached_property
     def everywhere(self) -> bool:
-        """Whether another process can find it: what is made inside a function goes with it, and a script that does
-        things when it is imported is not imported."""
+        """Whether another process can find it: not if it is made inside a function, or in a script that does things
+        when it is imported."""
         if "<locals>" in self.function.__qualname__ or self.module == "__main__":
             return False
         return not (self.script and busy_line(self.module, self.where))
@@ -156,17 +156,17 @@ def action(
     version: int = 1,
     resource: str = "",
 ) -> Any:
-    """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the world
-    when the answer is lost.
+    """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the
+    outside world if the answer is lost.
 
     `expects` must hold right before the call. `verify(key=…, …)` asks the outside world and returns the receipt it
     found, or None. `undo` is the function that compensates it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
     seconds the outcome is in doubt. A call whose result is not found `settles_in` seconds later did not happen. `risk`
-    (low, medium, high) is shown to people who look or approve. `retries`: how often it is called again by itself, with
-    the same key, once that is known to be safe: the probe found nothing, or the other side `honours_key`. `certain`
+    (low, medium, high) is shown to people who look or approve. `retries`: how often takeback calls it again, with the
+    same key, if that is safe: the probe found nothing, or the other side `honours_key`. `certain`
     names errors which mean that nothing happened. `resource` says what it is about, with arguments in braces
-    ("flags/{name}"): calls about one thing know of each other, and undo of an earlier one is refused while a later one
-    is in force."""
+    ("flags/{name}"): undo of an earlier call about a thing is refused while a later call about it is in
+    force."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = ActionTerms(
         expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource

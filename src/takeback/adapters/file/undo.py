@@ -179,7 +179,7 @@ def _all_or_none(steps: list[FileStep]) -> list[FileStep]:
     )
     if odd is None:
         return steps[::-1]
-    why = f"stays as it is, because {display(odd.resource)} {odd.detail}"
+    why = f"stays unchanged: {display(odd.resource)} {odd.detail}"
     return [
         each
         if each.outcome.outcome is odd.outcome
@@ -433,7 +433,7 @@ def _in_the_way(
     targets: tuple[Target, Target], culprit: str, what: str, obstacle: Obstacle = Obstacle.CHANGED
 ) -> list[FileStep]:
     """A conflict of both names, told of each so that it can stand behind it in a sentence."""
-    why = f"stays as it is, because {display(culprit)} {what}"
+    why = f"stays unchanged: {display(culprit)} {what}"
     return [
         FileStep(
             TargetOutcome(

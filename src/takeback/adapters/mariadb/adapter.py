@@ -123,7 +123,7 @@ class MariaAdapter(DatabaseAdapter):
         return sighted(effect, receipt if found and not found[2] else None, held)
 
     def undo(self, effect: Effect) -> None:
-        """As if it had never been: its marker and its images go too."""
+        """Reverse the effect; delete its marker and its images too."""
         if effect.phase.reviewed is not None and self._dropped(effect):
             return
 
@@ -283,7 +283,7 @@ class MariaAdapter(DatabaseAdapter):
         return limits[1:]
 
     def _retried(self, database: Database, work: Callable[[Wire], _Found], dry: bool = False) -> _Found:
-        """In a transaction of its own; again when it met another. Of one that has to wait it is told soon for whom."""
+        """Run `work` in its own transaction, retrying on deadlock. Reports early which session blocks it."""
         limits = markers.in_turn(self._waiting.seconds)
         for tried in range(1, _TRIES + 1):
             with self._wire(database) as wire:

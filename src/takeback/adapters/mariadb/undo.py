@@ -236,7 +236,8 @@ def _place(
         if stop:
             return []
     raise UndoFailed(
-        "The foreign keys of the rows hang together in a way that finds no end.", hint="Nothing was changed."
+        f"Undo gave up after {_ROUNDS} attempts: the foreign keys of the rows form a cycle.",
+        hint="Nothing was changed.",
     )
 
 

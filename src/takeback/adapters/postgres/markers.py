@@ -105,7 +105,7 @@ def follow(connection: Connection, op: PostgresOp) -> None:
 
 
 def erase(connection: Connection, op: PostgresOp) -> None:
-    """As if it had never been."""
+    """Delete the marker of an effect that was rolled back, and its images."""
     erase_images(connection, op)
     connection.run("delete from takeback.op where no = %s", [op.no])
 

@@ -41,8 +41,8 @@ def apply(connection: Connection, ties: Ties, full: bool) -> dict[str, dict[str,
 def apply_at_once(
     connection: Connection, ties: Ties, first: Sequence[Question], last: Sequence[Question]
 ) -> tuple[dict[str, dict[str, int]], list[list[tuple[Any, ...]]]]:
-    """The same in one trip, where it is known how many rows of which table it must be; between what is to be said
-    `first`, and what is asked `last`: the answers to that."""
+    """Like `apply`, in one round trip; the tallies must say how many rows each table changes. Sends `first` before
+    and `last` after; returns the answers to `last`."""
     acts = [
         (net, word, Question(sql), getattr(net.tally, side))
         for word, (side, act) in _PLAIN_ACTS.items()

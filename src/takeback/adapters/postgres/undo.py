@@ -204,7 +204,7 @@ def _unwind(
 
 
 def reverse(connection: Connection, effect: Effect) -> None:
-    """As if it had never been, marker included: for a change whose later steps failed."""
+    """Reverse a change whose later steps failed, and delete its marker."""
     asked = [markers.question(effect.id, lock=True)]
     _tried(connection, effect.id, asked, lambda attempt, found: _reverse(connection, attempt, found[0]))
 

@@ -163,7 +163,7 @@ def cover(link: RedisLink) -> Cover:
         "Every key of this database is covered for commands that go through takeback; nothing had to be installed."
     )
     says.append(
-        "Not covered: scripts that write, blocking commands, what is published, other databases, clusters."
+        "Not covered: writing scripts, blocking commands, published messages, other databases, clusters."
     )
     if told.get("aof_enabled") != "1":
         says.append(

@@ -312,7 +312,7 @@ def _by_a_link(resource: str) -> PathStep:
 
 def _staying(resource: str, bond: Bond, culprit: TargetOutcome) -> PathStep:
     name = display(culprit.resource)
-    why = f"stays as it is, because {name} {culprit.detail}"
+    why = f"stays unchanged: {name} {culprit.detail}"
     if bond is Bond.MOVE:
         why = f"stays as it is with {name}, its other name in a move"
     return PathStep(TargetOutcome(resource, culprit.outcome, why, obstacle=Obstacle.OTHER))

@@ -153,8 +153,8 @@ def _run(words: list[str], made: list[str]) -> int:
     if name == "keep":
         raise Renamed(
             "`takeback keep` was renamed.",
-            hint="`takeback accept ID` accepts what was made, `takeback apply ID` makes what is held, "
-            "`takeback pin ID` never forgets its way back.",
+            hint="`takeback accept ID` accepts a change that was made, `takeback apply ID` makes a held one, "
+            "`takeback pin ID` never deletes its undo data.",
         )
     if name not in COMMANDS:
         from takeback.frontends.cli.help import command_meant
@@ -196,7 +196,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         parser_of(name, command).understood(words, mixed=False)
         raise Misuse(
             f"`takeback {name}` needs a subcommand: {', '.join(command.parts)}.",
-            hint=f"`takeback {name} --help` tells what they do.",
+            hint=f"`takeback {name} --help` shows what they do.",
         )
     action = words.pop(place)
     if action not in command.parts:

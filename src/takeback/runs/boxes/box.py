@@ -82,7 +82,7 @@ def open_box(
 
 
 class Box:
-    """Use it as a context manager. What was not committed stays in the box when it is closed."""
+    """Use it as a context manager. Uncommitted steps stay in the box when it is closed."""
 
     def __init__(self, core: RunCore, setting: Setting, limits: BoxLimits) -> None:
         self._core = core
@@ -116,7 +116,7 @@ class Box:
 
     @property
     def lost(self) -> int:
-        """How many steps were taken back when it was opened, because the machine had stopped before they were on the
+        """How many steps were undone when the box was opened, because the machine had stopped before they were on the
         disk."""
         return self._setting.lost
 
@@ -155,8 +155,8 @@ class Box:
         on_failure: str = "undo",
         key: str = "",
     ) -> BoxOutcome:
-        """Run a command; a text is run by `/bin/sh -c`. If it ends with 0, what it changed is the next step of the box;
-        if not, it is dropped, unless `on_failure` says "leave". `env` is for this command only."""
+        """Run a command; `/bin/sh -c` runs a text. If it ends with 0, its changes are the next step of the box; if not,
+        they are dropped, unless `on_failure` is "leave". `env` is for this command only."""
         refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
         limits = _limits(self._limits, network, timeout, memory, processes)
         with self._lock:
@@ -339,7 +339,7 @@ class Box:
         on_conflict: str = "refuse",
         dry_run: bool = False,
     ) -> UndoResult:
-        """Take back the last n steps; or everything after a step, or after a checkpoint of the run."""
+        """Undo the last n steps; or everything after a step, or after a checkpoint of the run."""
         wishes = Wishes(on_conflict=on_conflict_named(on_conflict))
         journal = self._core.parts.journal
         with self._lock:
@@ -356,11 +356,11 @@ class Box:
             return result
 
     def history(self) -> tuple[BoxStep, ...]:
-        """Every step, oldest first; those that were taken back say so."""
+        """Every step, oldest first; undone steps are marked."""
         return tuple(history.steps(self._core.parts.journal, self.resource))
 
     def branch(self) -> "Box":
-        """Another box that goes on from where this one stands; neither sees what the other does from now on."""
+        """Create another box from the current state of this one; neither sees later changes of the other."""
         with self._lock:
             self._catch_up()
             self.settle()
@@ -369,8 +369,8 @@ class Box:
             return Box(self._core, setting, self._limits)
 
     def discard(self) -> Effect | None:
-        """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too. What was
-        there is in `discarded`, and for a day `tb.apply` brings it back."""
+        """Return to the state at the beginning of the box, as a step of its own: you can undo it until it is forgotten.
+        The earlier content is in `discarded`, and for a day `tb.apply` restores it."""
         with self._lock:
             self._catch_up()
             with self._layers.working(self.id):
@@ -387,7 +387,7 @@ class Box:
     # What is in it.
 
     def changes(self) -> tuple[Changed, ...]:
-        """Everything in which the box differs from what it is over."""
+        """The differences between the box and its base."""
         from takeback.runs.boxes.commit import readable, whole_lefts
 
         with self._lock:
@@ -397,7 +397,7 @@ class Box:
                 return tuple(listed(lefts, self.base))
 
     def commit(self) -> CommandOutcome:
-        """Merge what is in the box into what it is over, as one effect; the box goes on over that."""
+        """Merge the content of the box into its base, as one effect; the box then continues over the merged base."""
         from takeback.runs.boxes.commit import commit, readable
 
         with self._lock:
@@ -409,7 +409,8 @@ class Box:
                 return outcome
 
     def export(self, target: "str | os.PathLike[str]") -> str:
-        """The whole root filesystem as a tar file, or with `docker:NAME` as an image. What was written."""
+        """Export the whole root filesystem as a tar file, or with `docker:NAME` as an image. Returns what was
+        written: the path, or the name of the image."""
         from takeback.runs.boxes.commit import readable
         from takeback.runs.boxes.export import export
 
@@ -422,7 +423,7 @@ class Box:
     # The end.
 
     def settle(self) -> None:
-        """When this returns every step is on the disk. A step that left little is at once, see `BoxOutcome.durable`."""
+        """Wait until every step is on the disk. A small step is on the disk at once, see `BoxOutcome.durable`."""
         with self._lock:
             self._upkeep.wait()
             self._upkeep.complain()

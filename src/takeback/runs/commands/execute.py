@@ -214,8 +214,8 @@ def _held_instead(core: RunCore, change: Change, options: Options, trouble: Take
     if effect:
         trouble.effect = effect.id
         trouble.hint = (
-            f"Nothing was changed; what the command did is held. Put that right, then `takeback apply "
-            f"{short(effect.id)}` makes it, `takeback discard {short(effect.id)}` drops it."
+            f"Nothing was changed; the changes of the command are held. Fix that, then run `takeback apply "
+            f"{short(effect.id)}`, or drop them with `takeback discard {short(effect.id)}`."
         )
     return trouble
 

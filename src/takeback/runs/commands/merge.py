@@ -126,7 +126,7 @@ def _rescued(parts: Parts, lease: Lease, one: KilledCommand, tell: Callable[[str
     if saved.final:
         lost = "lost" if saved.final is not Final.ROOM else "not saved yet"
         tell(
-            f"What the killed command of run {short(one.run)} ({one.change.summary}) had changed is {lost}: "
+            f"The changes of the killed command of run {short(one.run)} ({one.change.summary}) are {lost}: "
             f"{why_final(saved.final)}."
         )
     if saved.effect is None:
@@ -212,8 +212,8 @@ def cannot_be_kept(lost: list[str]) -> NoRemedy:
     more = f" (and {len(lost) - _LISTED:,} more)" if len(lost) > _LISTED else ""
     return NoRemedy(
         f"The changes of the command could not be undone later, so none was made: {'; '.join(lost[:_LISTED])}{more}.",
-        hint="Nothing was changed. Make what cannot be read readable first (chmod u+rwX); what belongs to others takes "
-        "root, or `takeback run --in-place`, whose undo leaves the owner behind.",
+        hint="Nothing was changed. Make the files readable (chmod u+rwX). For files of other users run it as root, or "
+        "use `takeback run --in-place` (its undo does not restore the owner).",
     )
 
 

@@ -43,9 +43,9 @@ def workflow(
     on_failure: str = "undo",
     step_timeout: float = STEP_SECONDS,
 ) -> "Workflow | Callable[[Callable[..., Any]], Workflow]":
-    """Make `def fn(run, …)` a durable workflow. It is known by `module:function`, or by `name`; a run of it that fails
-    is taken back, unless `on_failure` says "leave". After `step_timeout` seconds without a step its worker counts as
-    stuck, and another one goes on."""
+    """Make `def fn(run, …)` a durable workflow, known by `module:function` or by `name`. A failed run is undone, unless
+    `on_failure` is "leave". After `step_timeout` seconds without a step its worker counts as stuck, and another one
+    continues the run."""
     refuse_keep(on_failure)
     if on_failure not in ON_FAILURE:
         raise Misuse(f"A workflow cannot end with {on_failure!r}.", hint='Say on_failure="undo" or "leave".')

@@ -301,7 +301,7 @@ def _shown(kind: str, says: str) -> str:
 def _diverged(run: str, step: int, recorded: str, asked: str) -> Diverged:
     return Diverged(
         f"Step {step} of run {short(run)} is recorded as: {recorded}. The function now asks for: {asked}.",
-        hint=f"Nothing was changed. Put the function back as it was and `takeback resume {short(run)}`; or go on from "
-        f"a checkpoint before that step (`takeback checkpoints --run {short(run)}`, then `takeback resume "
-        f"{short(run)} --from-checkpoint C`), or take the run back with `takeback undo --run {short(run)}`.",
+        hint=f"Nothing was changed. Restore the function and run `takeback resume {short(run)}`. Or continue from a "
+        f"checkpoint before that step (`takeback checkpoints --run {short(run)}`, then `takeback resume "
+        f"{short(run)} --from-checkpoint C`). Or undo the run: `takeback undo --run {short(run)}`.",
     )

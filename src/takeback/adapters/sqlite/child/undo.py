@@ -120,7 +120,7 @@ def undo(place: OpenFile, id: str, by: str, policy: str, partial: bool) -> dict[
 
 
 def take_back(place: OpenFile, id: str) -> None:
-    """As if it had never been, marker and all: a step after it failed."""
+    """Reverse an effect of which a later step failed, and delete its marker."""
     with _transaction(place):
         op = place.log.op(id)
         if op is None:

@@ -364,7 +364,7 @@ def _keep_tables_together(desk: GitDesk) -> None:
     odd = next((one for one in tables if desk.outcome(one) not in _FINE), "")
     for resource in tables if odd else ():
         if desk.outcome(resource) in _FINE:
-            desk.refuse(resource, f"stays as it is, because {display(odd)} {desk.steps[odd].outcome.detail}")
+            desk.refuse(resource, f"stays unchanged: {display(odd)} {desk.steps[odd].outcome.detail}")
 
 
 def _settle_directories(desk: GitDesk) -> None:

@@ -42,13 +42,13 @@ UNPIN = _Word("unpin", "Unpinned", held=False)
 
 
 def _arguments(word: _Word) -> tuple[Argument, ...]:
-    all_of_it = "everything that is held of this run" if word.held else "everything this run did"
+    all_of_it = "all held changes of this run" if word.held else "everything this run did"
     ids = positional("ids", "ID", "effects, or runs by id or name", nargs="*")
     if word is APPLY:
         return (
             ids,
-            option("--run", "R", f"{all_of_it}; if nothing is, what was dropped of it"),
-            flag("--force", "also over what others changed since; undo brings that back"),
+            option("--run", "R", f"{all_of_it}, or its dropped ones if none is held"),
+            flag("--force", "apply even if others changed the targets; undo restores their content"),
             DRY_RUN,
         )
     now = (flag("--now", "erase it at once; also what was dropped before"),) if word is DISCARD else ()
@@ -102,8 +102,8 @@ def _carry_out(word: _Word, asked: Asked) -> int:
 def _tell_there_already(asked: Asked, effect: Effect) -> None:
     name, kept = short(effect.id), "dropped" if effect.dropped else "held"
     asked.screen.say(
-        f"Nothing to apply of {asked.screen.paint(name, 'cyan')}  {clean(effect.change.summary)}: "
-        f"all of it is there already, so nothing was changed; it stays {kept}"
+        f"Nothing was changed: {asked.screen.paint(name, 'cyan')}  {clean(effect.change.summary)} "
+        f"is already in place; it stays {kept}"
     )
     asked.screen.hint(f"`takeback discard {name} --now` erases it.")
 

@@ -64,7 +64,7 @@ def decided(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: 
 def who_decides(given: str) -> str:
     who = given or os.environ.get("USER", "") or os.environ.get("LOGNAME", "")
     if not who:
-        raise Misuse("Nothing tells who you are.", hint="Say it: --by NAME.")
+        raise Misuse("Cannot find your user name.", hint="Give it: --by NAME.")
     return who
 
 

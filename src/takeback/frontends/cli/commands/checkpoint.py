@@ -29,14 +29,14 @@ def _checkpoint(asked: Asked) -> int:
         raise Misuse("A checkpoint needs a name.", hint="takeback checkpoint before-migrate")
     state = _state(options.state) if options.state else None
     if options.dry_run:
-        return asked.would({"label": options.label}, f"Would name this point '{clean(options.label)}'.")
+        return asked.would({"label": options.label}, f"Would create checkpoint '{clean(options.label)}'.")
     with opened(asked) as tb:
         with session(asked, tb) as run:
             same = _of_the_same_name(tb, run.id, options.label)
             point = run.checkpoint(options.label, state, summary=options.summary)
         give(asked, tb, checkpoint_json(point) | ({"replaces": same.id} if same else {}))
         asked.screen.say(
-            f"Named this point '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
+            f"Created checkpoint '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
         )
         if same:
             when = ago(same.at, now())
@@ -44,7 +44,7 @@ def _checkpoint(asked: Asked) -> int:
                 f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id."
             )
         if opening(tb.store.journal):
-            asked.screen.hint(f"`takeback undo --to{_typed(point)}` comes back to it.")
+            asked.screen.hint(f"`takeback undo --to{_typed(point)}` returns to it.")
         else:
             asked.screen.hint(
                 "This directory is no project. "

@@ -284,7 +284,7 @@ def _doctor(asked: Asked) -> int:
     bad = [one for one in findings if one.level == BAD]
     errors: list[TakebackError] = []
     if bad:
-        hint = bad[0].hint or "`takeback doctor` tells what was found."
+        hint = bad[0].hint or "`takeback doctor` shows what was found."
         fix = f"{counted(len(bad), 'thing')} must be fixed: {bad[0].name}: {bad[0].detail.rstrip('.')}."
         errors.append(Failed(fix, hint=hint))
     answer = {"able": not bad, "findings": [one._asdict() for one in findings]}

@@ -13,7 +13,7 @@ _ARGUMENTS = (
     repeated("--set", "/KEY=JSON", """such as /tls/on=true, /ports/0=8080, /name='"x"'""", dest="sets"),
     repeated("--delete", "/KEY", "such as /legacy/option"),
     option("--format", "F", "json, yaml or toml (else by the name of the file)", default=""),
-    repeated("--check", "CMD", "must succeed first, as in `write`"),
+    repeated("--check", "CMD", "run before the change, must succeed, as in `write`"),
     *CHANGING,
 )
 

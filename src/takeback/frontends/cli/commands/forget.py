@@ -12,7 +12,9 @@ from takeback.frontends.cli.session.store import (
 from takeback.model.ids import short
 
 _ARGUMENTS = (
-    positional("ids", "ID", "these effects; none: by policy, what was accepted long enough ago", nargs="*"),
+    positional(
+        "ids", "ID", "these effects (default: by policy, effects accepted long enough ago)", nargs="*"
+    ),
     flag("--dry-run", "only explain each decision"),
 )
 

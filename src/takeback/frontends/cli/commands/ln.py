@@ -5,7 +5,7 @@ from takeback.frontends.cli.session.change import CHANGING, one_change
 
 _ARGUMENTS = (
     flag("-s, --symbolic", "accepted; links are always symbolic"),
-    positional("target", "TARGET", "what the link says, as it is"),
+    positional("target", "TARGET", "the path that the link points to, stored unchanged"),
     positional("path", "LINK", "the new link"),
     *CHANGING,
 )

@@ -27,11 +27,11 @@ _ARGUMENTS = (
     positional("path_only", "PATH", "only what touches this path, in any project", nargs="?", type=filled),
     NUMBER,
     option("--run", "R", "of this run: its name, id, or the beginning of its id"),
-    option("--path", "P", "the same as PATH: it, something in it, or a directory around it", type=filled),
+    option("--path", "P", "same as PATH: this path, paths below it, and its parents", type=filled),
     option("--agent", "A", "of this agent", default=""),
     option("--since", "TIME", "since then: 10m, 2h, 3d, 09:30, 2026-11-18", type=filled),
-    flag("--held", "what is held, and what was dropped and can be applied"),
-    flag("--aborted", "also what was aborted and never happened"),
+    flag("--held", "only held changes, and dropped ones that you can still apply"),
+    flag("--aborted", "also aborted effects, which never happened"),
     flag("--all", "of all projects, and what was aborted"),
     flag("-p, --patch", "with what each of them changed"),
     flag("--stat", "with the paths that each of them changed"),
@@ -48,7 +48,7 @@ def _log(asked: Asked) -> int:
     if asked.options.format == "json" and (asked.options.patch or asked.options.stat):
         raise Misuse(
             "--format json has no room for --patch and --stat.",
-            hint="Its `targets` tell which paths changed.",
+            hint="Its `targets` show which paths changed.",
         )
     with opened(asked) as tb:
         effects = _listed(asked, tb)
@@ -72,7 +72,7 @@ def tell_dead(screen: Screen, tb: Takeback) -> None:
 
     if dead := dead_runs(tb.store, now()):
         names = listed([f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead], _MOST_DEAD)
-        died = f"{counted(len(dead), 'run')} died and {'is' if len(dead) == 1 else 'are'} not settled"
+        died = f"{counted(len(dead), 'run')} died and {'needs' if len(dead) == 1 else 'need'} recovery"
         screen.say(screen.paint(f"{died}: {names}; `takeback status` shows what is left.", "yellow"))
 
 

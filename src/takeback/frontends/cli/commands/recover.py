@@ -66,7 +66,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     }
     screen.give(told | as_field(screen, errors))
     for one in ended:
-        screen.say(f"{_run(screen, one)}: ended; its process is gone, and nothing of it was left to settle")
+        screen.say(f"{_run(screen, one)}: ended; its process had died and left nothing to undo")
     if not settled and not alone:
         if not ended:
             screen.say(_AT_REST)
@@ -79,7 +79,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     moving = len(proposed) + sum(one.effect.state is not State.STUCK for one in alone)
     counts += [f"{moving:,} still open"] if moving else []
     done = sum(one.state not in (State.STUCK, State.INTENDED, State.PROPOSED) for one in now)
-    screen.say(f"Settled {counted(done, 'effect')} in {took(started)}; {', '.join(counts)}.")
+    screen.say(f"Recovered {counted(done, 'effect')} in {took(started)}; {', '.join(counts)}.")
     return told_trouble(screen, errors)
 
 
@@ -91,7 +91,7 @@ def _still_stuck(tb: takeback.api.Takeback, stuck: Sequence[Effect]) -> Takeback
 
 def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
     first = in_doubt[0]
-    hint = "What tells whether it happened cannot be asked now: run `takeback recover` again when it can."
+    hint = "The service that knows the outcome does not answer. Run `takeback recover` when it is back."
     if traits_of(first.change).calls:
         from takeback.engine.settle import way_out
 
@@ -100,7 +100,7 @@ def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
 
 
 def _still_open(proposed: Sequence[Effect]) -> TakebackError:
-    hint = "The line about it says why. Mend that, then run `takeback recover` again."
+    hint = "The line above says why. Fix it, then run `takeback recover` again."
     return Unavailable(_these_are("not recorded yet", proposed), hint=hint, effect=proposed[0].id)
 
 
@@ -120,9 +120,9 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
     asked.screen.give({"dry_run": True, "unsettled": listed, "dead": [dead_json(one) for one in dead]})
     _say_all(asked.screen, found)
     for one in dead:
-        what = "would be ended; its process is gone and left nothing to settle"
+        what = "would be ended; its process died and left nothing to undo"
         if one.command:
-            what = f"what its killed command had changed would be saved as a drop ({clean(one.command)})"
+            what = f"the changes of its killed command ({clean(one.command)}) would be saved; you could apply them"
         asked.screen.say(f"{_run(asked.screen, one)}: {what}")
     if not found and not dead:
         asked.screen.say(_AT_REST)

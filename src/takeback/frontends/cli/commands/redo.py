@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _ARGUMENTS = (
-    positional("id", "ID", "what was undone, or the undo; none: what was undone last", nargs="?"),
+    positional("id", "ID", "an undone effect or its undo (default: the last one)", nargs="?"),
     ALL_PROJECTS,
     YES,
     DRY_RUN,

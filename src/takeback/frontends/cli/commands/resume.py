@@ -12,7 +12,7 @@ from takeback.model.run import OnDeath
 
 _ARGUMENTS = (
     positional("run", "RUN", "a run of a workflow: its name, id, or the beginning of its id"),
-    option("--from-checkpoint", "C", "undo later effects than this checkpoint, and continue from there"),
+    option("--from-checkpoint", "C", "undo the effects after this checkpoint, and continue from it"),
     DRY_RUN,
 )
 
@@ -42,8 +42,8 @@ def _resume(asked: Asked) -> int:
         tb.resume(info, from_checkpoint=options.from_checkpoint)
         give(asked, tb, run_info_json(tb.find_run(info.id)))
         where = f" from checkpoint '{clean(options.from_checkpoint)}'" if options.from_checkpoint else ""
-        asked.screen.say(f"Run {short(info.id)} goes on{where} as soon as a worker is there.")
-        asked.screen.hint(f"`takeback worker {info.workflow.partition(':')[0]}` is one.")
+        asked.screen.say(f"The next worker continues run {short(info.id)}{where}.")
+        asked.screen.hint(f"`takeback worker {info.workflow.partition(':')[0]}` starts one.")
     return 0
 
 

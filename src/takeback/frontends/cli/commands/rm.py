@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ARGUMENTS = (
     positional("paths", "PATH", "a file, a link, or a directory with all that is in it", nargs="+"),
     flag("-r, -R, --recursive", "accepted; directories go whole anyway"),
-    flag("-f, --ignore-missing", "what is not there is no error"),
+    flag("-f, --ignore-missing", "ignore missing files"),
     *CHANGING,
     ALLOW_INEXACT,
 )
@@ -39,7 +39,7 @@ def _rm(asked: Asked) -> int:
     for path in paths:
         if os.path.basename(path.rstrip("/")) in (".", ".."):
             raise Misuse(
-                f"{path} is the directory you stand in, or one around it.",
+                f"{path} is the current directory or a parent of it.",
                 hint="Nothing was removed. Name the directory by its path.",
             )
     if options.key and len(paths) > 1:

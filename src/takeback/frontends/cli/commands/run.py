@@ -86,7 +86,7 @@ _ARGUMENTS = (
     option(
         "--on-failure",
         "WHAT",
-        "what becomes of its changes when it fails (undo)",
+        "what to do with its changes if it fails (default: undo)",
         type=_on_failure,
         choices=ON_FAILURE,
         default="undo",
@@ -97,11 +97,11 @@ _ARGUMENTS = (
     repeated(
         "--sql",
         "URL",
-        "a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
+        "record what the command changes in this database as one effect (env:NAME hides the address)",
     ),
     flag("--in-place", "let it change the files themselves, and watch", _IN_PLACE),
     repeated("--root", "DIR", "what to watch (else the current directory)", _IN_PLACE),
-    flag("--any-root", "watch what would be refused: home, /, very large trees", _IN_PLACE),
+    flag("--any-root", "allow roots that are refused otherwise: home, /, very large trees", _IN_PLACE),
     positional("command", "COMMAND", "the command, after --", nargs="..."),
 )
 
@@ -316,8 +316,8 @@ def _hint_at_owners() -> None:
     path, whose = unmapped(".")
     if path:
         warn(
-            f'hint: If it said "{OVERFLOW}": what is of other users or groups cannot be changed in a sandbox by an '
-            f"ordinary user ({clean(os.path.normpath(path))} {whose}). `takeback run --in-place` can."
+            f'hint: If it said "{OVERFLOW}": in a sandbox an ordinary user cannot change files of other users '
+            f"or groups ({clean(os.path.normpath(path))} {whose}). Use `takeback run --in-place`."
         )
 
 

@@ -14,10 +14,10 @@ from takeback.model.ids import short
 _ARGUMENTS = (
     positional("id", "ID", "a call that is in doubt"),
     flag("--happened", "it did happen"),
-    flag("--did-not-happen", "it did not, and will not any more"),
-    option("--receipt", "JSON", "what it returned, or would have; its undo needs that"),
+    flag("--did-not-happen", "it did not happen and will not"),
+    option("--receipt", "JSON", "the result of the call; its undo needs it"),
     BY,
-    flag("--dry-run", "only tell what would be recorded"),
+    flag("--dry-run", "only show what would be recorded"),
 )
 
 
@@ -26,7 +26,7 @@ def _settle(asked: Asked) -> int:
 
     options, screen = asked.options, asked.screen
     if options.happened == options.did_not_happen:
-        raise Misuse("Say what became of it, once.", hint="Either --happened or --did-not-happen.")
+        raise Misuse("Give either --happened or --did-not-happen.")
     receipt: Any = None
     if options.receipt is not None:
         if options.did_not_happen:
@@ -49,7 +49,7 @@ def _settle(asked: Asked) -> int:
             f"{short(settled.id)} {clean(settled.change.summary)}: {_told(settled, options.happened)}."
         )
         if options.happened and receipt is None and not settled.is_undo and settled.state is State.DONE:
-            screen.hint("It has no receipt: its undo is called with none. --receipt gives one.")
+            screen.hint("No --receipt was given, so its undo is called without one.")
     return 0
 
 

@@ -30,10 +30,10 @@ _WORDS = """\
 :undo [N]       take back the last step, or the last N
 :redo           bring back what the last :undo took back
 :history        the steps so far
-:changes        all in which the box differs from what it is over
-:branch         go on in a second box from here; the first stays as it is
+:changes        the differences between the box and its base
+:branch         continue in a second box from here; the first stays unchanged
 :discard        back to where the box began (:undo takes that back)
-:commit         merge everything into what the box is over, as one effect
+:commit         merge everything into the base, as one effect
 :export TARGET  the whole root filesystem as a tar file, or docker:NAME
 :help           this list
 exit [N]        leave; what is not committed stays in the box"""
@@ -57,7 +57,7 @@ def _shell(asked: Asked) -> int:
     if options.list:
         return _list(asked)
     if options.box and options.base != "/":
-        raise Misuse("A box knows what it is over.", hint="Give either --box or --base.")
+        raise Misuse("--base is only for a new box.", hint="Give either --box or --base.")
     limit = seconds(options.timeout)
     # However it ends, what was done stays in the box.
     with (
@@ -222,7 +222,7 @@ class ShellSession:
         self._box = first.branch()
         self._undone.clear()
         self._boxes.append(self._box)
-        self._say(f"Box {short(self._box.id)} goes on from here; {short(first.id)} stays as it is.")
+        self._say(f"Box {short(self._box.id)} continues from here; {short(first.id)} stays unchanged.")
 
     def _word_discard(self, words: list[str]) -> None:
         effect = self._box.discard()
@@ -266,8 +266,8 @@ class ShellSession:
         if steps:
             name = short(box.id)
             self._say(
-                f"box {name} keeps {counted(steps, 'step')} that are not merged yet: `takeback shell --box {name}` "
-                f"goes on, `takeback shell --box {name} -c :commit` merges them."
+                f"box {name} has {counted(steps, 'step')} that are not merged: `takeback shell --box {name}` "
+                f"continues it, `takeback shell --box {name} -c :commit` merges them."
             )
 
 

@@ -25,7 +25,7 @@ def _signal(asked: Asked) -> int:
         tb.signal(info, options.event, data)
         give(asked, tb, {"run": info.id, "event": options.event})
         waits = info.awaits == options.event
-        later = "" if waits else " It does not wait for it yet; the signal is kept until it does."
+        later = "" if waits else " The run does not wait for it yet; the signal is stored until then."
         asked.screen.say(f"Sent {clean(options.event)!r} to run {short(info.id)}.{later}")
     return 0
 

@@ -45,7 +45,7 @@ _ADDRESS = positional(
 _TABLES = (
     _ADDRESS,
     positional("words", "TABLE", "only these tables (else all)", nargs="*"),
-    flag("--dry-run", "tell what is covered now, and change nothing"),
+    flag("--dry-run", "show what is covered now, and change nothing"),
 )
 
 
@@ -130,7 +130,7 @@ def _doctor_tells(database: "Database") -> "Iterator[None]":
         yield
     except (KeyboardInterrupt, SystemExit) as signal:
         signal.add_note(
-            f"`takeback sql doctor {database.source or database.url}` tells what is protected now"
+            f"`takeback sql doctor {database.source or database.url}` shows what is protected now"
         )
         raise
 

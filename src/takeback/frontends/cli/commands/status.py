@@ -245,7 +245,7 @@ def _tell_retention(screen: Screen, status: Status) -> None:
         undos = status.forgettable - effects
         kept = [counted(effects, "accepted effect")] if effects or not undos else []
         kept += [counted(undos, "undo")] if undos else []
-        screen.say(f"         {' and '.join(kept)}; `takeback forget --dry-run` tells which may go")
+        screen.say(f"         {' and '.join(kept)}; `takeback forget --dry-run` shows which may go")
 
 
 def _tell_troubles(screen: Screen, status: Status) -> None:

@@ -165,22 +165,23 @@ def on_conflict_of(options: Namespace) -> str:
 
 _ARGUMENTS = (
     positional("ids", "ID", "effects, or runs by id or name; none: the newest one", nargs="*"),
-    option("--run", "R", "everything of this run that was not accepted by name"),
+    option("--run", "R", "all effects of this run, except those accepted by name"),
     option("--to", "CHECKPOINT", "everything that happened in this project after this point, by any agent"),
     option(
         "--since",
         "TIME",
-        "everything of this project since then: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday's if that is still to come "
-        "today)",
+        "everything in this project since TIME: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday if later than now)",
         type=filled,
     ),
     ALL_PROJECTS,
     YES,
-    flag("--cascade", "also later effects that stand on these"),
-    flag("--with-needs", "also what these were built on"),
+    flag("--cascade", "also undo later effects that depend on these"),
+    flag("--with-needs", "also undo the effects that these need"),
     DRY_RUN,
     AGENT,
-    option("--", "PATH", "of one effect only these paths, and all in them", dest="paths", nargs="+"),
+    option(
+        "--", "PATH", "only these paths of one effect, with everything below them", dest="paths", nargs="+"
+    ),
     *CONFLICTS,
 )
 

@@ -79,7 +79,7 @@ _ARGUMENTS = (
     repeated(
         "--check",
         "CMD",
-        "must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
+        "run before the change, must succeed; {staged} is the new content, {target} the path",
     ),
     option("--mode", "M", "octal, such as 644 (else: as it was, or by the umask)"),
     *CHANGING,

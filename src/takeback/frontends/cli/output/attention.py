@@ -35,12 +35,12 @@ def tell_inbox(screen: Screen, status: Status) -> None:
         screen.hint("`takeback pending` shows all of it; `takeback approve ID` or `takeback deny ID`.")
     _tell_decided(screen, status)
     for effect in status.in_doubt[:_MOST_WAITING]:
-        _say(screen, "In doubt", effect, effect.note or "what became of it was not told yet")
+        _say(screen, "In doubt", effect, effect.note or "its outcome is unknown")
     _more(screen, len(status.in_doubt))
     if status.in_doubt:
         screen.hint(
-            "`takeback recover` asks the world again, of a workflow its next worker does. `takeback show ID` has what "
-            "is known; once you know what happened, say so: `takeback settle ID --happened` or `--did-not-happen`."
+            "`takeback recover` checks again (a worker does for a workflow). `takeback show ID` has the details. "
+            "If you know what happened: `takeback settle ID --happened` or `--did-not-happen`."
         )
 
 
@@ -53,8 +53,8 @@ def _tell_decided(screen: Screen, status: Status) -> None:
     _more(screen, len(others))
     if any(one.never for one in others):
         screen.hint(
-            "`takeback recover` ends the run of a process that is gone, and with it what it asked for; "
-            "`takeback undo ID` drops what is left of a run that has ended."
+            "`takeback recover` ends a run whose process died and withdraws its requests. "
+            "`takeback undo ID` withdraws a request of a run that has ended."
         )
 
 
@@ -170,13 +170,13 @@ def tell_attention(screen: Screen, info: RunInfo) -> None:
     elif info.awaits:
         effect = info.awaits.partition(":")[2]
         screen.hint(
-            f"`takeback show {short(effect)}` tells what is known of the effect. Put it right and `takeback recover`, "
-            f"or of a call say what became of it: `takeback settle {short(effect)} --happened` or `--did-not-happen`."
+            f"`takeback show {short(effect)}` has the details. Fix the cause, then `takeback recover`. "
+            f"For a call: `takeback settle {short(effect)} --happened` or `--did-not-happen`."
         )
     else:
         screen.hint(
-            f"`takeback resume {short(info.id)}` goes on when the function is right again, with --from-checkpoint "
-            f"from there; `takeback undo --run {short(info.id)}` takes the run back."
+            f"Fix the function, then `takeback resume {short(info.id)}` (also from a checkpoint: --from-checkpoint C). "
+            f"`takeback undo --run {short(info.id)}` undoes the run."
         )
 
 

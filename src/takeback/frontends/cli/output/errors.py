@@ -79,7 +79,7 @@ def in_our_words(error: Exception) -> TakebackError:
         return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
     return TakebackError(
         f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
-        hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
+        hint="Set TAKEBACK_DEBUG=1 for a traceback. `takeback status` shows the state of the store.",
     )
 
 
@@ -87,7 +87,7 @@ def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfi
     """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
     if unfinished:
         told = f"{_listed(made)} {'was' if len(made) == 1 else 'were'} made; " if made else ""
-        warn(f"Interrupted; {told}the rest was begun and is not finished: `takeback recover` finishes it.")
+        warn(f"Interrupted; {told}one change is not finished: `takeback recover` finishes it.")
     elif notes := getattr(signal, "__notes__", ()):
         warn(f"Interrupted; {notes[0]}.")
     elif made:
@@ -99,10 +99,10 @@ def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfi
 def tell_unprintable(why: str, made: list[str]) -> None:
     if not made:
         warn(f"error: The answer could not be printed: {why}.")
-        warn("hint: Send standard output to where it can be taken; `takeback log` tells what was done.")
+        warn("hint: Check where standard output goes. `takeback log` shows what was done.")
         return
     warn(f"error: It was done ({_listed(made)}), but the answer could not be printed: {why}.")
-    warn(f"hint: `takeback show {short(made[-1])}` tells what was done.")
+    warn(f"hint: `takeback show {short(made[-1])}` shows it.")
 
 
 def _listed(ids: list[str]) -> str:

@@ -174,7 +174,7 @@ def _readable(blobs: Blobs, digests: Iterable[str]) -> bool:
 
 def by_hand(wanted: WantedUndo) -> str:
     return (
-        "Neither --merge nor --force can help here: put back what is gone, or move aside what is in the way, "
+        "--merge and --force cannot help here. Restore the missing file, or move away the file that is in the way, "
         f"then {wanted.verb} again."
     )
 
@@ -186,7 +186,7 @@ def earlier(tb: "Takeback", than: Effect) -> str:
         if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):
-            return f"An earlier one can be named: `takeback undo {short(effect.id)}`."
+            return f"To undo an earlier change: `takeback undo {short(effect.id)}`."
         tried += 1
         if tried == _MOST_TRIED:
             break
@@ -201,7 +201,7 @@ def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
         return way_out(effect)
     name = short(effect.undoes or effect.id)
     wanted = WantedUndo("undo", name, partial(tb.undo, [effect.undoes or effect.id]))
-    known = f"`takeback show {short(effect.id)}` tells what is known"
+    known = f"`takeback show {short(effect.id)}` shows what is known"
     if _works(tb, wanted.carry_out, {"on_conflict": "refuse"}):
         return f"{known}; `{wanted.command()}` takes it back."
     if ways := ways_out(tb, wanted, {"on_conflict": "refuse"}):
@@ -224,7 +224,7 @@ def unsettled_error(
     if effect.waits_for == COMMAND:
         return StoreBusy(
             f"{what} is not recorded yet{so}.",
-            hint="It is when its command has ended; `takeback recover` tells what stands in the way.",
+            hint="Try again when its command has ended. `takeback recover` shows what blocks it.",
             effect=effect.id,
         )
     if ours or tb.store.leases_at_home.free(effect.run, now()):

@@ -208,10 +208,10 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
         id = asked.screen.paint(short(effect.id), "cyan")
         asked.screen.say(
-            f"Passed over {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
+            f"Skipped {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
         )
     if len(passed) > _MOST_LISTED:
-        asked.screen.say(f"Passed over {len(passed) - _MOST_LISTED:,} more.")
+        asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
 
 
 def _named(targets: Sequence[TargetOutcome]) -> str:
@@ -279,7 +279,7 @@ def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[
     # What cannot be captured as it is now says nothing of the store.
     uncaptured = (Obstacle.UNREADABLE, Obstacle.UNCAPTURED)
     if any(why not in uncaptured for why in failed.values()) and not result.postponed:
-        hints.append("`takeback verify --read-data` tells whether the store is sound.")
+        hints.append("`takeback verify --read-data` checks whether the store is sound.")
     if Outcome.EXCLUDED in found:
         hints.append(_why_excluded(result, bad))
     if wanted.newest and not result.undo:
@@ -320,9 +320,8 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
         redos = " ".join(short(one.id) for one in result.undo)
         names = " ".join(short(one.undoes) for one in result.effects)
         return (
-            f"`takeback undo {redos}` takes {'them' if several else 'it'} back again and brings back what was "
-            f"overwritten. `takeback undo {names}` goes back to how it was before the "
-            f"{'effects' if several else 'effect'}."
+            f"`takeback undo {redos}` restores the overwritten content. `takeback undo {names}` returns to the state "
+            f"before the {'effects' if several else 'effect'}."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
     asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}

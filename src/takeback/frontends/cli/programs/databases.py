@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PARENT_DEATH_SIGNAL = 1  # prctl
 _AT_ONCE = (
-    "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
+    "Changes in a database are committed at once; `takeback undo` reverts them. To hold a single statement: "
     "`takeback sql exec --hold`."
 )
 _SENTENCES = 20  # about the schema, at most
@@ -39,14 +39,14 @@ def refuse_unfit(asked: Asked) -> None:
         (
             options.dry_run,
             "--dry-run",
-            "What it does in a database is done at once; `takeback sql exec --dry-run` shows what single statements "
+            "Changes in a database are committed at once. `takeback sql exec --dry-run` shows what a single statement "
             "would change.",
         ),
-        (options.in_place, "--in-place", "Leave one of them out: --in-place records files, --sql databases."),
+        (options.in_place, "--in-place", "Use one of the two: --in-place records files, --sql databases."),
         (
             options.no_network,
             "--no-network",
-            "Leave one of them out: without a network there is no way to the server of a database, and with a SQLite "
+            "Use one of the two: without a network the command cannot reach a database server, and with a SQLite "
             "file it runs outside a sandbox.",
         ),
     ):

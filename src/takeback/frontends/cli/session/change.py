@@ -34,7 +34,7 @@ CHANGING = (
     option(
         "--key",
         "K",
-        "done once: the same key again changes nothing (what changed nothing leaves it free)",
+        "make the change once: a second call with this key does nothing",
     ),
     repeated("--needs", "ID", "it builds on this effect"),
 )

@@ -111,7 +111,7 @@ def refuse_other_projects(asked: Asked, tb: "Takeback", effects: Sequence[Effect
         )
     if not confirmed(f"{what}. {verb.capitalize()} it there too?"):
         raise Refused(
-            "Nothing was changed.", hint=f"`takeback show {short(effects[0].id)}` tells what it touched."
+            "Nothing was changed.", hint=f"`takeback show {short(effects[0].id)}` shows what it touched."
         )
 
 

@@ -191,7 +191,7 @@ def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
 
 def tell_recovered(tb: Takeback) -> None:
     if tb.unrecovered:
-        warn(f"What a crash left could not be settled yet: {clean(tb.unrecovered)}")
+        warn(f"Recovery after a crash is not finished: {clean(tb.unrecovered)}")
     if tb.recovered:
         from takeback.engine.settled import Cause, in_words
 
