@@ -30,13 +30,15 @@ class Traits(NamedTuple):
     divides: bool = False  # has bonds(): some paths of an effect can be taken back without the others
     # Has unchanged(): what it assessed for an undo is recognised without reading it again.
     glances: bool = False
+    keeps: bool = False  # has needed(): blobs that no effect names
+    one_writer: bool = False  # what is held in it keeps everyone else from writing
 
 
 _DATABASE = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
 _TREE = Traits(exact=True, holds=True, merges=True, divides=True)
 # Here, so that whoever has an effect and asks no adapter need not load one.
 TRAITS = {
-    "box": Traits(atomic=True, exact=True, boxes=True),
+    "box": Traits(atomic=True, exact=True, boxes=True, keeps=True),
     "call": Traits(exact=False, marks=True, redoes=False, calls=True),
     "command": _TREE,
     "config": Traits(stages=True, atomic=True, exact=True, merges=True, keys=True),
@@ -44,8 +46,8 @@ TRAITS = {
     "mariadb": _DATABASE,
     "postgres": _DATABASE,
     "redis": _DATABASE._replace(watches=False),
-    "sqlite": _DATABASE,
-    "tree": _TREE,
+    "sqlite": _DATABASE._replace(one_writer=True),
+    "tree": _TREE._replace(keeps=True),
 }
 
 

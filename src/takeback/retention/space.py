@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from takeback.adapters.protocol import Keeper, traits_of
+from takeback.adapters.protocol import TRAITS, Keeper, traits_of
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
 from takeback.model.effect import Effect, State
@@ -45,7 +45,7 @@ def live(parts: Parts) -> Iterator[str]:
             yield from _named(effect)
     yield from bodies.needed(parts.journal)
     # The listings of watched trees, so that the next look need not read all files again; the variables of boxes.
-    for name in ("tree", "box"):
+    for name in [name for name, traits in TRAITS.items() if traits.keeps]:
         adapter = parts.adapters.get(name)
         if isinstance(adapter, Keeper):
             yield from adapter.needed()
