@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from takeback.storage.copy import Copied
 
 
-# Runs whose process is gone.
-
-
 def something_left(journal: Journal, leases: Leases, now: int) -> bool:
     """Whether a dead process left something to settle; what a workflow left is for the next worker."""
     resumed: set[str] = set()
@@ -119,7 +116,15 @@ def needs_recovery(opened: OpenStore) -> bool:
     if something_left(opened.store.journal, opened.store.leases_at_home, now()):
         return True
     store = os.path.realpath(opened.store.path)
-    return any(one.is_whole for one in killed_commands(store, (store,)))
+    if any(one.is_whole for one in killed_commands(store, (store,))):
+        return True
+    # Killed while it removed a layer: files of the world may still have a second name there.
+    commands = os.path.join(store, "commands")
+    if not os.path.isdir(commands) or not os.listdir(commands):
+        return False
+    from takeback.runs.commands.scratch import leftovers
+
+    return bool(leftovers(commands))
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
@@ -290,7 +295,6 @@ def _clear(opened: OpenStore) -> None:
     from takeback.sandbox import ability
 
     ability.clear(opened.store.path)
-
     for name in ("commands", "wholes"):
         clear(os.path.join(opened.store.path, name))
 

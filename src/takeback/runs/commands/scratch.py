@@ -46,9 +46,8 @@ def room_of(parts: Parts) -> CommandRoom:
     return CommandRoom(able, store)
 
 
-# Where a command's layer lies while the command runs: a directory of its own, which says whose it is, so
-# that what a
-# killed process left is cleared by whoever comes next.
+# Where a command's layer lies while the command runs: a directory of its own, which says whose it is, so that the next
+# process clears what a killed one left.
 
 
 _LONGEST = 24 * 3600  # seconds
@@ -73,18 +72,21 @@ def workshop(place: str) -> Iterator[str]:
 def clear(place: str) -> int:
     """Remove what dead processes left; how many. What a killed command changed stays until it is recorded as a drop, at
     most a day."""
+    left = leftovers(place)
+    for path in left:
+        # Another process is clearing it too, or it cannot be: nobody's work may fail for that.
+        with suppress(OSError):
+            remove_all(path)
+    return len(left)
+
+
+def leftovers(place: str) -> list[str]:
     try:
         names = os.listdir(place)
     except FileNotFoundError:
-        return 0
+        return []
     dead = [os.path.join(place, name) for name in names if is_dead(name)]
-    for path in dead:
-        try:
-            if not _is_wanted(path):
-                remove_all(path)
-        except OSError:
-            continue  # another process is clearing it too, or it cannot be: nobody's work may fail for that
-    return len(dead)
+    return [path for path in dead if not _is_wanted(path)]
 
 
 def _is_wanted(path: str) -> bool:
