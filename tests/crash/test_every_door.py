@@ -59,9 +59,7 @@ class TestCalls(KilledDoorSuite):
         return CallDoor(swift_path)
 
 
-@pytest.mark.sampled(
-    26, always=("sqlite, one statement: delete with cascade", "postgres, one statement: delete with cascade")
-)
+@pytest.mark.sampled(14, always=("sqlite, one statement: delete with cascade",))
 class TestDatabases(KilledDoorSuite):
     @pytest.fixture(params=DOORS, ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:

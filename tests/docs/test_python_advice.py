@@ -53,8 +53,7 @@ ONLY_PYTHON = {
     "runs/workflows/durable.py": IN_A_RUN,
     "runs/workflows/function.py": DECLARES,
     "runs/workflows/replay.py": IN_A_RUN,
-    "storage/postgres/database.py": OPENED,
-    "storage/sqlite/database.py": OPENED,
+    "storage/tables.py": OPENED,
 }
 
 
