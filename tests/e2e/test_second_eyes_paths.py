@@ -37,7 +37,7 @@ def test_second_eyes_10_a_move_is_left_as_a_whole(
     assert said.code == 3
     assert (world.root / "d/m2").read_text() == "moved\nedited\n"
     assert not (world.root / "m1").exists()
-    assert "m1 stays as it is with d/m2" in said.err
+    assert "d/m2 is now 13 bytes" in said.err
     assert "--force" in said.err
 
     takeback.done("undo", made, "--force", *paths)

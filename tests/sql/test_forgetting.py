@@ -36,7 +36,7 @@ def test_the_images_go_with_the_power_to_undo(tb: Takeback, shop: Path) -> None:
     assert effect and images(shop) > 0
     tb.forget(effect)
     assert images(shop) == 0
-    with pytest.raises(takeback.Refused, match="forgotten"):
+    with pytest.raises(takeback.Refused, match="undo data was deleted"):
         tb.undo(effect)
     for one in (effect, tb.effect(effect.id)):
         with pytest.raises(

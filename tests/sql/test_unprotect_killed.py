@@ -81,7 +81,7 @@ class Ground(NamedTuple):
                 tb.undo([one.id for one in mine if not one.is_undo])
                 assert self.seen() == first, where
             for one in mine if mine[0].forgotten else ():
-                with pytest.raises(takeback.Refused, match="forgotten"):
+                with pytest.raises(takeback.Refused, match="undo data was deleted"):
                     tb.undo(one.id)
             _, left = tb.unprotect(ADDRESS)
             assert bool(left) is not mine[0].forgotten, where

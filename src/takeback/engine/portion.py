@@ -127,7 +127,7 @@ def being_undone(undo: Effect) -> StoreBusy:
     who = f" of {undo.agent}" if undo.agent else ""
     return StoreBusy(
         f"Effect {short(undo.undoes)} is already being undone, by effect {short(undo.id)}{who}.",
-        hint="Nothing was changed. Wait until that has ended; "
+        hint="Nothing was changed. Wait until that has ended; if its process died, `takeback recover` finishes it. "
         f"`takeback show {short(undo.undoes)}` shows its state.",
         effect=undo.undoes,
     )
