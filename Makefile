@@ -7,8 +7,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
-# One more than there are cores: some tests wait for a server, a clock or the disk.
-JOBS ?= $(shell expr $$(nproc) + 1)
+# Two more than there are cores: some tests wait for a server, a clock or the disk.
+JOBS ?= $(shell expr $$(nproc) + 2)
 # What to test, and further options of pytest: make test ARGS='tests/unit -k quoting'
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 10 --durations-min 1

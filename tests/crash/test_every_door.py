@@ -44,7 +44,7 @@ class TestVerbs(KilledDoorSuite):
         return FileDoor(swift_path, request.param)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 class TestPrograms(KilledDoorSuite):
     @pytest.fixture(params=PROGRAMS, ids=lambda story: story.door)
     def scene(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileDoor:
@@ -59,7 +59,7 @@ class TestCalls(KilledDoorSuite):
         return CallDoor(swift_path)
 
 
-@pytest.mark.sampled(14, always=("sqlite, one statement: delete with cascade",))
+@pytest.mark.sampled(28, always=("sqlite, one statement: delete with cascade",))
 class TestDatabases(KilledDoorSuite):
     @pytest.fixture(params=DOORS, ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:

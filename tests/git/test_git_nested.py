@@ -6,7 +6,7 @@ import takeback
 from tests.git.agent import PROMPT, Agent, files, undo
 from tests.git.repository import Repository, fresh
 
-pytestmark = pytest.mark.needs("git")
+pytestmark = [pytest.mark.needs("git"), pytest.mark.sampled(2, whole=True)]
 
 
 def test_a_worktree_is_a_git_directory_too(run: takeback.Run, agent: Agent, repository: Repository) -> None:

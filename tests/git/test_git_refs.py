@@ -6,7 +6,7 @@ import takeback
 from tests.git.agent import PROMPT, WHAT_AGENTS_DO, Agent, files, redo, undo
 from tests.git.repository import Repository, variables
 
-pytestmark = pytest.mark.needs("git")
+pytestmark = [pytest.mark.needs("git"), pytest.mark.sampled(2, whole=True)]
 
 
 @pytest.mark.sampled(8)

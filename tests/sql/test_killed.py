@@ -29,7 +29,9 @@ def ways(victim: Victim, rounds: int) -> tuple[str, ...]:
 
 
 @pytest.mark.sampled(6, always=("postgres",))
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", [one if one != "mariadb" else pytest.param(one, marks=pytest.mark.slow) for one in ENGINES]
+)
 def test_one_of_each(
     victim: Victim, swift_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
