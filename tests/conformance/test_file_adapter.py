@@ -203,7 +203,7 @@ def far_place() -> Iterator[Path]:
         yield Path(place)
 
 
-@pytest.mark.sampled(26, always=("write over a file",), only=("killed", "let_go_of"))
+@pytest.mark.sampled(40, always=("write over a file",), only=("killed", "let_go_of"))
 class TestFileAdapter(AdapterSuite):
     stride = 7  # every kill point is taken by the slow class below
 

@@ -15,7 +15,7 @@ from tests.crash.scenes import Known, Scene, assert_settled, settle, side
 from tests.damage import put_back_store, save_store
 from tests.world import Picture
 
-pytestmark = pytest.mark.sampled(2, whole=True)
+pytestmark = pytest.mark.sampled(3, whole=True)
 
 WORK = "echo more >> run.sh; mkdir made; echo x > made/y; rm 'other twin'; ln -s made short"
 

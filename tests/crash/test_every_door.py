@@ -66,7 +66,7 @@ class TestDatabases(KilledDoorSuite):
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 class TestRedis(KilledDoorSuite):
     @pytest.fixture(params=[statement, transaction], ids=lambda make: make.__name__)
     def scene(

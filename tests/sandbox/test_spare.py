@@ -64,7 +64,7 @@ def test_one_waits_from_the_second_command_on_and_goes_with_its_servant(root_sce
     wait_until(lambda: len(children(pid)) == 2)
     waiting = children(pid)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not any(Path(f"/proc/{one}").exists() for one in waiting))
+    wait_until(lambda: not any(alive(one) for one in waiting))
 
 
 def test_one_that_was_killed_is_replaced(root_scene: RootScene) -> None:
