@@ -162,7 +162,7 @@ def inject(scene: Scene, case: Case, point: Point, error: str, lasting: bool, af
         known = known._replace(after=after)
     what = f"{point.call}:error={error}:when={point.number}{'+' if lasting else ''}"
     ended = injected(what, point.call, case.words(scene), scene.store, case.text)
-    assert ended.status in (0, 1, 3, 4, 5, 6), f"{where}: {ended}"
+    assert ended.status in (0, 1, 3, 4, 5, 6, 7), f"{where}: {ended}"
     assert "Traceback" not in ended.error, f"{where}: {ended.error}"
     assert ended.status == 0 or ended.error.strip(), f"{where}: it failed without a word"
     for words in (["verify", "--read-data"], ["recover"]):
