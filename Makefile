@@ -39,9 +39,11 @@ demo-runs: run-ready ## payments that happen once: killed, refused, rolled back,
 test: dev-ready ## every test, of large tables a share that changes with each commit (how long: docs/internals/tests.md)
 	@$(PYTEST) $(ARGS)
 
+# Without what dies at each boundary, and without the frame of the tests.
 .PHONY: test-fast
 test-fast: dev-ready ## units, and the laws without a server
-	@$(PYTEST) -m 'not served and not slow and not long' tests/unit tests/conformance $(ARGS)
+	@$(PYTEST) -m 'not served and not slow and not long' -k 'not killed' --ignore tests/unit/test_surroundings.py \
+	  tests/unit tests/conformance $(ARGS)
 
 .PHONY: test-again
 test-again: dev-ready ## only the tests that failed last time, one after the other

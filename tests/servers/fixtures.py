@@ -38,9 +38,12 @@ _D = TypeVar("_D", bound=_Database)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """So that `-m 'not served'` leaves out every test that waits for a server to start."""
+    """So that `-m 'not served'` leaves out every test that waits for a server to start. Some ask for it while they run:
+    what they are about begins with its name."""
     for item in items:
-        if _SERVERS & set(getattr(item, "fixturenames", ())):
+        cases = getattr(getattr(item, "callspec", None), "params", {}).values()
+        asks = any(str(case).startswith(("postgres", "mariadb")) for case in cases)
+        if asks or _SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("served")
 
 
