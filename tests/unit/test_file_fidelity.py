@@ -4,7 +4,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import stat
 import struct
 import subprocess
@@ -162,8 +161,7 @@ def test_every_kind_of_entry_in_a_tree_comes_back(files: Files) -> None:
     os.symlink(b"dangling\xff\n", os.fsencode(tree / "link"))
     os.symlink(tree, tree / "loop")
     os.mkfifo(tree / "fifo", 0o600)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tree / "socket"))
+    os.mknod(tree / "socket", stat.S_IFSOCK | 0o755)  # to bind one there takes a path of at most 107 bytes
     if os.geteuid() == 0:
         os.mknod(tree / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         os.mknod(tree / "disk", stat.S_IFBLK | 0o660, os.makedev(7, 99))
