@@ -39,10 +39,10 @@ _D = TypeVar("_D", bound=_Database)
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """So that `-m 'not served'` leaves out every test that waits for a server to start. Some ask for it while they run:
-    what they are about begins with its name."""
+    the name of their case begins with the server's."""
     for item in items:
-        cases = getattr(getattr(item, "callspec", None), "params", {}).values()
-        asks = any(str(case).startswith(("postgres", "mariadb")) for case in cases)
+        case = getattr(getattr(item, "callspec", None), "id", "")
+        asks = any(part.startswith(("postgres", "mariadb")) for part in case.split("-"))
         if asks or _SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("served")
 
