@@ -132,11 +132,18 @@ class Keeper(Protocol):
         ...
 
 
+class FoundChange(NamedTuple):
+    """What was changed while we watched."""
+
+    change: Change
+    receipt: dict[str, Any] = {}  # recorded with the outcome, not with the intent
+
+
 @runtime_checkable
 class Watcher(Protocol):
     """An adapter for changes that others make between a beginning and an end."""
 
-    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> FoundChange | None:
         """The changes since the baseline that the proposal names, without those of other effects; None if there are
         none. Raises `Unavailable` while the processes that make the change are still running."""
         ...

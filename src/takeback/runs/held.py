@@ -28,9 +28,11 @@ def renewed(parts: Parts, change: Change) -> Change:
     from takeback.adapters.tree.targets import put_targets, read_targets
 
     targets = renewed(parts.blobs, read_targets(parts.blobs, change.args["targets"]))
-    args = {name: value for name, value in change.args.items() if name != "conflicts"}
-    args["targets"] = put_targets(parts.blobs, targets)
-    return change._replace(args=args, phase=change.phase._replace(first_targets=change.args["targets"]))
+    return change._replace(
+        args=change.args | {"targets": put_targets(parts.blobs, targets)},
+        phase=change.phase._replace(first_targets=change.args["targets"]),
+        facts=change.facts._replace(conflicts=()),
+    )
 
 
 def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run: bool = False) -> None:
