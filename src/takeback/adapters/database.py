@@ -25,6 +25,7 @@ from takeback.model.remedy import Offer, Remedy, Strategy, Target
 
 DATABASE = "database"  # in the arguments of a change, and in the payload of a remedy
 MOST = "most"  # in the arguments of a change
+NO_SOCKET = "the socket of a server cannot be reached from one"
 
 
 class DatabaseAdapter:
@@ -401,4 +402,8 @@ class Programs(Protocol):
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         """The program has ended: none of its sessions lives any more, nor can one begin. The receipt; None if nothing
         was changed. Twice is once. `Unavailable` while it is still at work."""
+        ...
+
+    def out_of_reach(self, database: Database) -> str:
+        """Why a program in a sandbox could not work in this database; empty if it could."""
         ...

@@ -1,6 +1,7 @@
 """The protocol of adapters: the code for one kind of resource."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.errors import Drifted, Misuse, NoRemedy
@@ -129,6 +130,16 @@ class Keeper(Protocol):
 
     def needed(self) -> Iterator[str]:
         """Their digests; a sweep leaves them."""
+        ...
+
+
+@runtime_checkable
+class Lending(Protocol):
+    """An adapter that can make a change out of files as they are, without copying them."""
+
+    def lent(self, change: Change, sources: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """In the block these files, by resource, may become part of the world: no one else can write to them, and they
+        are thrown away afterwards."""
         ...
 
 

@@ -192,10 +192,9 @@ def _with_paths(parts: Parts, effect: Effect) -> Effect:
     if merged := effect.change.facts.merged:
         effect = next(parts.journal.effects(Query(ids=(merged,))), effect)
     name = short(effect.id)
-    if not adapter_of(parts, effect.change.adapter).traits.merges:
-        what = {"call": "a call", "box": "a step of a box"}.get(
-            effect.change.resource.partition(":")[0], "rows of a database"
-        )
+    traits = adapter_of(parts, effect.change.adapter).traits
+    if not traits.merges:
+        what = "a call" if traits.calls else "a step of a box" if traits.boxes else "rows of a database"
         raise Refused(
             f"Effect {name} ({effect.change.summary}) has no paths of its own: it is {what}.",
             hint=f"Nothing was changed. `takeback undo {name}` takes back the whole of it.",

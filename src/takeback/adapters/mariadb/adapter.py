@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from takeback.adapters.database import (
+    NO_SOCKET,
     USUAL,
     Cover,
     DatabaseAdapter,
@@ -188,6 +189,9 @@ class MariaAdapter(DatabaseAdapter):
         with self._wire(database) as wire:
             refuse_other(database, identity_of(wire))
             return programs.enter(wire, effect, database, self.keyring.url(database))
+
+    def out_of_reach(self, database: Database) -> str:
+        return NO_SOCKET if "socket=" in database.url.partition("?")[2] else ""
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         with self._own(effect) as wire:

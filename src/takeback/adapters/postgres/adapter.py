@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.adapters.database import (
+    NO_SOCKET,
     USUAL,
     Cover,
     DatabaseAdapter,
@@ -23,7 +24,14 @@ from takeback.adapters.database import (
 )
 from takeback.adapters.postgres import markers, programs, transactions
 from takeback.adapters.postgres.attachment import sweep, sweep_after_program
-from takeback.adapters.postgres.connection import Connection, connect, opened, transaction, understood
+from takeback.adapters.postgres.connection import (
+    Connection,
+    by_socket,
+    connect,
+    opened,
+    transaction,
+    understood,
+)
 from takeback.adapters.postgres.dependents import standing_on
 from takeback.adapters.postgres.guard import Guard
 from takeback.adapters.postgres.install import VERSION, VERSION_SQL, adapt, installed
@@ -203,6 +211,9 @@ class PostgresAdapter(DatabaseAdapter):
             self._tells[effect.id] = tell
             self._guards[effect.id] = guard
         return found
+
+    def out_of_reach(self, database: Database) -> str:
+        return NO_SOCKET if by_socket(database.url) else ""
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         if guard := self._guards.pop(effect.id, None):

@@ -257,6 +257,9 @@ class SqliteAdapter(DatabaseAdapter):
                 file.writelines(pieces)
         self._ask(database, "recall", f"{copy}{_THEN}", copy)
 
+    def out_of_reach(self, database: Database) -> str:
+        return "a SQLite file cannot be changed in one"
+
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         database = database_of(effect)
         return self._ask(database, "compare", _copy(database, effect), effect.id)
