@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
+from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.diff import DiffPart, difference
 from takeback.audit.diff import quoted as quoted_name
@@ -143,7 +144,7 @@ def say_made(asked: Asked, outcome: CommandOutcome, why: str) -> None:
 def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     from takeback.audit.rows import as_parts, changed_rows
 
-    say_parts(screen, as_parts(effect, changed_rows(tb.parts, effect)))
+    say_parts(screen, as_parts(effect, changed_rows(opened_of(tb).parts, effect)))
 
 
 def parts_of(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:
