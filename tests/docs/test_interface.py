@@ -25,7 +25,7 @@ STANDING = "--run --dry-run"
 CONFLICTS = "--merge --skip-conflicts --force"
 COMMAND_LINE = {
     "run": "--name --agent --in-place --root --hold --on-failure --dry-run",
-    "shell": "",
+    "shell": "--dry-run",
     "write": "--check --mode --dry-run",
     "rm": "--dry-run",
     "mv": "--dry-run",

@@ -92,12 +92,14 @@ def command_json(
         "dropped": effect_json(tb.effect(dropped.id)) if dropped else None,
         "final": outcome.final.value if outcome.final else None,
         "effect": effect_json(tb.effect(effect.id)) if effect else None,
-        "changes": [
-            {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
-        ],
+        "changes": changes_json(outcome.changes),
         **more,
         "text": outcome.text,
     }
+
+
+def changes_json(changes: Iterable[Changed]) -> list[dict[str, Any]]:
+    return [{"kind": one.kind, "resource": one.resource, "size": one.size} for one in changes]
 
 
 def until(dropped: Effect) -> str:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
@@ -300,6 +300,28 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
 
     with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
         yield tb
+
+
+@contextmanager
+def thrown_away(asked: Asked) -> Iterator[Takeback]:
+    """An empty store for a dry run that has to record something. It lies inside the store, which a command in a sandbox
+    cannot reach, and is removed at the end."""
+    from takeback.model.resource import file_resource
+    from takeback.runs.boxes.setting import remove_layer
+    from takeback.runs.commands.scratch import workshop
+
+    with rehearsal(asked) as around, workshop(os.path.join(around.path, "commands")) as place:
+        hidden = os.path.realpath(around.path)
+        with takeback.api.open(os.path.join(place, "store")) as tb:
+            show_work(asked, tb)
+            opened_of(tb).parts = opened_of(tb).parts._replace(off_limits=file_resource(hidden))
+            layers = tb.store.layers()
+            try:
+                yield tb
+            finally:
+                for box in layers.boxes():
+                    with suppress(OSError):
+                        remove_layer(os.path.dirname(layers.place_of(f"{box}/layer")), layers.base_of(box))
 
 
 def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
