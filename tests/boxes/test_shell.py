@@ -198,7 +198,9 @@ def files_in(*roots: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_dry_run_runs_the_commands_for_real_and_keeps_nothing(world: World, store: Path) -> None:
     (world / "there.txt").write_text("there")
     takeback("run", "--", "true")
-    shell(world, "-c", "touch a", "-c", ":changes")  # its empty directories for scratch are there from now on
+    shell(
+        world, "-c", "touch a", "-c", "touch b", "-c", ":changes"
+    )  # its empty directories for scratch are there from now on
     before = files_in(world.root, store)
 
     said = shell(world, "--dry-run", "--commit", script=DRY_SCRIPT)
