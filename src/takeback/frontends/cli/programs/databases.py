@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, TakebackError
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import clean, warn
@@ -95,7 +96,7 @@ def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
     from takeback.engine.parts import held_in
 
     for address in addresses:
-        for effect in held_in(tb.parts, resource_of(tb.parts.named(address))):
+        for effect in held_in(opened_of(tb).parts, resource_of(opened_of(tb).parts.named(address))):
             name = short(effect.id)
             warn(
                 f"takeback: effect {name} is held in this database: if the program wants the same rows it waits until "
@@ -113,8 +114,9 @@ def _out_of_reach(tb: "Takeback", address: str) -> str:
     from takeback.adapters.database import Programs
     from takeback.engine.parts import adapter_of
 
-    database = tb.parts.named(address)
-    adapter = adapter_of(tb.parts, database.engine)
+    parts = opened_of(tb).parts
+    database = parts.named(address)
+    adapter = adapter_of(parts, database.engine)
     return adapter.out_of_reach(database) if isinstance(adapter, Programs) else ""
 
 
