@@ -1,18 +1,38 @@
-"""The frame of every command that changes the world: join the run, make one change, tell what happened or would."""
+"""The frame of every command that changes the world: join the run, make one change, tell what happened or would.
+And of those that decide on effects: find those that are named, decide, tell what became of each."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
-from takeback.frontends.cli.command import AGENT, DRY_RUN, RUN, Asked, flag, option, repeated
-from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.command import (
+    AGENT,
+    DRY_RUN,
+    RUN,
+    Argument,
+    Asked,
+    flag,
+    option,
+    positional,
+    repeated,
+)
+from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
 from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
-from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
+from takeback.frontends.cli.session.store import (
+    effect_or_run,
+    existing,
+    give,
+    known_effects,
+    opened,
+    rehearsal,
+    session,
+)
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.settings import bytes_in_words
 from takeback.storage.protocols import Query
@@ -20,7 +40,7 @@ from takeback.storage.protocols import Query
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.change import Change
-    from takeback.model.effect import Effect
+    from takeback.model.run import RunInfo
     from takeback.policy.checks import Check
     from takeback.runs.run import Run
 
@@ -240,6 +260,94 @@ def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
         screen.say(f"  cannot be brought back: {near_text(clean(one), place)}")
     if plan["residue"]:
         screen.say(f"  undo would leave behind: {near_text(clean(plan['residue']), place)}")
+
+
+# Decide on effects: accept, apply, discard, pin, unpin.
+
+_MOST_LISTED = 10
+
+
+def on_effects(all_of_it: str, *more: Argument) -> tuple[Argument, ...]:
+    ids = positional("ids", "ID", "effects, or runs by id or name", nargs="*")
+    return (ids, option("--run", "R", all_of_it), *more, DRY_RUN)
+
+
+MADE = on_effects("everything this run did")
+
+
+def made_in(tb: "Takeback", run: "RunInfo") -> list[str]:
+    return [one.id for one in tb.effects(run=run, state=State.DONE) if not one.is_undo]
+
+
+def held_in(tb: "Takeback", run: "RunInfo") -> list[str]:
+    return [one.id for one in tb.effects(run=run, state=State.PROPOSED) if one.waits_for == PERSON]
+
+
+@contextmanager
+def named_effects(
+    asked: Asked, verb: str, of_run: "Callable[[Takeback, RunInfo], list[str]]"
+) -> "Iterator[tuple[Takeback, tuple[str, ...]]]":
+    """The ids of those that are named, and of a run those that `of_run` gives."""
+    options = asked.options
+    if bool(options.ids) == bool(options.run):
+        raise Misuse(
+            f"Name the effects to {verb}, or a run with --run.",
+            hint=f"`takeback {verb} @` is for the newest.",
+        )
+    with existing(asked, known_effects(options.ids, options.run or "")) as tb:
+        chosen = (
+            [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
+        )
+        ids = ([tb.effect(one).id] if isinstance(one, str) else of_run(tb, one) for one in chosen)
+        # Each once: a run may be named beside one of its effects.
+        yield tb, tuple(dict.fromkeys(id for some in ids for id in some))
+
+
+def decided_before_error(
+    tb: "Takeback", wanted: tuple[str, ...], decide: "Callable[[], tuple[Effect, ...]]", *decided: State
+) -> "tuple[tuple[Effect, ...], list[TakebackError]]":
+    """Of several that are held, those that were decided on before one failed stay so."""
+    before = [tb.effect(id) for id in wanted]
+    try:
+        return decide() if wanted else (), []
+    except TakebackError as error:
+        after: list[Effect] = []
+        with suppress(TakebackError):
+            after = [tb.effect(id) for id in wanted]
+        both = zip(after, before, strict=False)
+        done = tuple(one for one, was in both if one.state in decided and one.state != was.state)
+        if not done:
+            raise
+        return done, [error]
+
+
+def tell_decided(
+    asked: Asked,
+    tb: "Takeback",
+    verb: str,
+    effects: "Sequence[Effect]",
+    say: "Callable[[Effect], None]",
+    errors: Sequence[TakebackError] = (),
+) -> int:
+    screen, told = asked.screen, [effect_json(effect) for effect in effects]
+    give(asked, tb, {"effects": told} | as_field(screen, errors) if errors else told)
+    for effect in effects[:_MOST_LISTED]:
+        say(effect)
+    if len(effects) > _MOST_LISTED:
+        screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
+    if not effects:
+        screen.say(f"There was nothing to {verb}.")
+    told_trouble(screen, errors)
+    return exit_code(bool(effects), errors)
+
+
+def say_decided(asked: Asked, effect: "Effect", verb: str, done: str, how: str = "") -> None:
+    said = f"Would {verb}" if asked.options.dry_run else done
+    summary = near_text(clean(effect.change.summary), here())
+    asked.screen.say(f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {summary}{how}")
+
+
+# Words of the command line.
 
 
 def mode_of(text: str) -> int:
