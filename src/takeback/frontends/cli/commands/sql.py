@@ -270,7 +270,7 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
     if options.dry_run:
         return _tell_tried(asked, tb, most)
     waits = options.hold or options.ask
-    with session(asked, tb) as run, run.sql(options.address, most=most, review=waits) as database:
+    with session(asked, tb) as run, run.sql(options.address, max_rows=most, hold=waits) as database:
         result = database.execute(words[0])
         effect = result.effect
         if effect and waits:
