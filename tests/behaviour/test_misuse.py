@@ -8,6 +8,7 @@ import pytest
 
 import takeback
 from takeback import Misuse, Takeback
+from takeback.runs.sql import Sql
 from tests.world import World
 
 CALLS: list[Callable[[Any], Any]] = [
@@ -173,9 +174,7 @@ def old_words(tb: takeback.Takeback, place: Path) -> dict[str, Callable[[], obje
         "most": lambda: in_a_run(lambda run: _any(run).sql("sqlite:///d.db", most=1)),
         "review": lambda: in_a_run(lambda run: _any(run).sql("sqlite:///d.db", review=True)),
         "program": lambda: in_a_run(lambda run: _any(run).program("sqlite:///d.db", says="x")),
-        "transaction": lambda: in_a_run(
-            lambda run: _any(run.sql(f"sqlite:///{place}/d.db")).transaction(says="x")
-        ),
+        "transaction": lambda: _any(Sql).transaction(None, says="x"),
         "force": lambda: in_a_run(lambda run: _any(run).watch(place, force=True)),
     }
 
