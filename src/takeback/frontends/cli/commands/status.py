@@ -145,11 +145,16 @@ def _say_some(screen: Screen, lines: Sequence[str], of: int) -> None:
 def _tell_runs(screen: Screen, status: Status) -> None:
     # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
     listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
+    lasting = len(status.unfinished) - len(listed)
+    many = (
+        "the run of the command line stays" if lasting == 1 else f"{lasting:,} runs of the command line stay"
+    )
+    beside = f"; {many} open" if lasting else ""
     if not listed:
-        screen.say("Runs     none open")
+        screen.say(f"Runs     none open{beside}")
         return
     suspended = sum(one.state is RunState.SUSPENDED for one in listed)
-    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended")
+    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended{beside}")
     today = now()
     dead = {one.info.id for one in status.dead}
     for run in listed[-_MOST_RUNS:]:
