@@ -1,15 +1,13 @@
 """`accept`: say that effects stay, even if their run fails."""
 
 from takeback.frontends.cli.command import Asked, Command
-from takeback.frontends.cli.session.change import MADE, made_in, named_effects, say_decided, tell_decided
+from takeback.frontends.cli.session.change import decision_on, made_in, on_effects
 
 
 def _accept(asked: Asked) -> int:
-    with named_effects(asked, "accept", made_in) as (tb, wanted):
-        effects = tb.accept(wanted, dry_run=asked.options.dry_run)
-        return tell_decided(
-            asked, tb, "accept", effects, lambda one: say_decided(asked, one, "accept", "Accepted")
-        )
+    with decision_on(asked, "accept", made_in) as decision:
+        effects = decision.tb.accept(decision.wanted, dry_run=asked.options.dry_run)
+        return decision.tell(effects, lambda effect: decision.say("Accepted", effect))
 
 
-COMMAND = Command(_accept, MADE)
+COMMAND = Command(_accept, on_effects("everything this run did"))

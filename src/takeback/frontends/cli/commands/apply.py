@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING
 
 from takeback.frontends.cli.command import Asked, Command, flag
 from takeback.frontends.cli.output.screen import clean, here, near_text
-from takeback.frontends.cli.session.change import (
-    decided_before_error,
-    held_in,
-    named_effects,
-    on_effects,
-    say_decided,
-    tell_decided,
-)
+from takeback.frontends.cli.session.change import decision_on, held_in, on_effects
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
@@ -21,17 +14,14 @@ from takeback.runs.held import built_on
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
-_ARGUMENTS = on_effects(
-    "all held changes of this run, or its dropped ones if none is held",
-    flag("--force", "apply even if others changed the targets; undo restores their content"),
-)
+_FORCE = flag("--force", "apply even if others changed the targets; undo restores their content")
 
 
 def _apply(asked: Asked) -> int:
     options = asked.options
-    with named_effects(asked, "apply", _held_or_dropped_in) as (tb, wanted):
-        apply = partial(tb.apply, wanted, force=options.force, dry_run=options.dry_run)
-        effects, errors = decided_before_error(tb, wanted, apply, State.DONE)
+    with decision_on(asked, "apply", _held_or_dropped_in) as decision:
+        apply = partial(decision.tb.apply, decision.wanted, force=options.force, dry_run=options.dry_run)
+        effects, errors = decision.until_error(apply, State.DONE)
         later = built_on(effects) if options.dry_run else {}
 
         def say(effect: Effect) -> None:
@@ -39,10 +29,11 @@ def _apply(asked: Asked) -> int:
                 _say_there_already(asked, effect)
                 return
             first = later.get(effect.id)
-            how = f": depends on {short(first)}, which changes the same" if first else ""
-            say_decided(asked, effect, "apply", "Applied", how)
+            decision.say(
+                "Applied", effect, f": depends on {short(first)}, which changes the same" if first else ""
+            )
 
-        return tell_decided(asked, tb, "apply", effects, say, errors)
+        return decision.tell(effects, say, errors)
 
 
 def _held_or_dropped_in(tb: "Takeback", run: RunInfo) -> list[str]:
@@ -52,10 +43,11 @@ def _held_or_dropped_in(tb: "Takeback", run: RunInfo) -> list[str]:
 
 def _say_there_already(asked: Asked, effect: Effect) -> None:
     name, kept = short(effect.id), "dropped" if effect.dropped else "held"
-    summary = near_text(clean(effect.change.summary), here())
-    shown = asked.screen.paint(name, "cyan")
-    asked.screen.say(f"Nothing was changed: {shown}  {summary} is already in place; it stays {kept}")
+    told = f"{asked.screen.paint(name, 'cyan')}  {near_text(clean(effect.change.summary), here())}"
+    asked.screen.say(f"Nothing was changed: {told} is already in place; it stays {kept}")
     asked.screen.hint(f"`takeback discard {name} --now` erases it.")
 
 
-COMMAND = Command(_apply, _ARGUMENTS)
+COMMAND = Command(
+    _apply, on_effects("all held changes of this run, or its dropped ones if none is held", _FORCE)
+)

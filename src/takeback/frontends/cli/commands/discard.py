@@ -7,14 +7,7 @@ from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.frontends.cli.command import Asked, Command, flag
 from takeback.frontends.cli.output.screen import local_time
-from takeback.frontends.cli.session.change import (
-    decided_before_error,
-    held_in,
-    named_effects,
-    on_effects,
-    say_decided,
-    tell_decided,
-)
+from takeback.frontends.cli.session.change import decision_on, held_in, on_effects
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
@@ -22,9 +15,7 @@ from takeback.model.run import RunInfo
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
-_ARGUMENTS = on_effects(
-    "all held changes of this run", flag("--now", "erase it at once; also what was dropped before")
-)
+_NOW = flag("--now", "erase it at once; also what was dropped before")
 
 
 def _discard(asked: Asked) -> int:
@@ -34,7 +25,8 @@ def _discard(asked: Asked) -> int:
         dropped = tb.effects(run=run, state=State.DROPPED) if options.now else ()
         return held_in(tb, run) + [one.id for one in dropped]
 
-    with named_effects(asked, "discard", meant) as (tb, wanted):
+    with decision_on(asked, "discard", meant) as decision:
+        tb, wanted = decision.tb, decision.wanted
 
         def discard() -> tuple[Effect, ...]:
             try:
@@ -43,13 +35,12 @@ def _discard(asked: Asked) -> int:
                 signal.add_note(_became([tb.effect(id).state for id in wanted], options.now))
                 raise
 
-        effects, errors = decided_before_error(tb, wanted, discard, State.DROPPED, State.ABORTED)
-
         def say(effect: Effect) -> None:
             how = _would(tb, effect, options.now) if options.dry_run else _how(effect, options.now)
-            say_decided(asked, effect, "discard", "Discarded", how)
+            decision.say("Discarded", effect, how)
 
-        return tell_decided(asked, tb, "discard", effects, say, errors)
+        effects, errors = decision.until_error(discard, State.DROPPED, State.ABORTED)
+        return decision.tell(effects, say, errors)
 
 
 def _became(states: Sequence[State], now: bool) -> str:
@@ -84,4 +75,4 @@ def _how(effect: Effect, at_once: bool) -> str:
     return ""
 
 
-COMMAND = Command(_discard, _ARGUMENTS)
+COMMAND = Command(_discard, on_effects("all held changes of this run", _NOW))

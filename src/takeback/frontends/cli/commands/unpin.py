@@ -1,15 +1,13 @@
 """`unpin`: let a pinned effect be forgotten in time."""
 
 from takeback.frontends.cli.command import Asked, Command
-from takeback.frontends.cli.session.change import MADE, made_in, named_effects, say_decided, tell_decided
+from takeback.frontends.cli.session.change import decision_on, made_in, on_effects
 
 
 def _unpin(asked: Asked) -> int:
-    with named_effects(asked, "unpin", made_in) as (tb, wanted):
-        effects = tb.unpin(wanted, dry_run=asked.options.dry_run)
-        return tell_decided(
-            asked, tb, "unpin", effects, lambda one: say_decided(asked, one, "unpin", "Unpinned")
-        )
+    with decision_on(asked, "unpin", made_in) as decision:
+        effects = decision.tb.unpin(decision.wanted, dry_run=asked.options.dry_run)
+        return decision.tell(effects, lambda effect: decision.say("Unpinned", effect))
 
 
-COMMAND = Command(_unpin, MADE)
+COMMAND = Command(_unpin, on_effects("everything this run did"))

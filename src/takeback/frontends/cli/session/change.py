@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import opened_of
 from takeback.audit.views import effect_json
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     Content = bytes | Iterable[bytes]
 
+_MOST_LISTED = 10
 
 # What every command that changes the world takes.
 CHANGING = (
@@ -264,15 +265,10 @@ def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
 
 # Decide on effects: accept, apply, discard, pin, unpin.
 
-_MOST_LISTED = 10
-
 
 def on_effects(all_of_it: str, *more: Argument) -> tuple[Argument, ...]:
     ids = positional("ids", "ID", "effects, or runs by id or name", nargs="*")
     return (ids, option("--run", "R", all_of_it), *more, DRY_RUN)
-
-
-MADE = on_effects("everything this run did")
 
 
 def made_in(tb: "Takeback", run: "RunInfo") -> list[str]:
@@ -283,68 +279,69 @@ def held_in(tb: "Takeback", run: "RunInfo") -> list[str]:
     return [one.id for one in tb.effects(run=run, state=State.PROPOSED) if one.waits_for == PERSON]
 
 
+class Decision(NamedTuple):
+    asked: Asked
+    tb: "Takeback"
+    verb: str
+    wanted: tuple[str, ...]  # the ids of the effects that are decided on
+
+    def until_error(
+        self, decide: "Callable[[], tuple[Effect, ...]]", *decided: State
+    ) -> "tuple[tuple[Effect, ...], list[TakebackError]]":
+        """Of several, those that were decided on before one failed stay so."""
+        before = [self.tb.effect(id) for id in self.wanted]
+        try:
+            return decide() if self.wanted else (), []
+        except TakebackError as error:
+            after: list[Effect] = []
+            with suppress(TakebackError):
+                after = [self.tb.effect(id) for id in self.wanted]
+            both = zip(after, before, strict=False)
+            done = tuple(one for one, was in both if one.state in decided and one.state != was.state)
+            if not done:
+                raise
+            return done, [error]
+
+    def say(self, done: str, effect: "Effect", how: str = "") -> None:
+        screen = self.asked.screen
+        said = f"Would {self.verb}" if self.asked.options.dry_run else done
+        summary = near_text(clean(effect.change.summary), here())
+        screen.say(f"{said} {screen.paint(short(effect.id), 'cyan')}  {summary}{how}")
+
+    def tell(
+        self,
+        effects: "Sequence[Effect]",
+        say: "Callable[[Effect], None]",
+        errors: Sequence[TakebackError] = (),
+    ) -> int:
+        screen, told = self.asked.screen, [effect_json(effect) for effect in effects]
+        give(self.asked, self.tb, {"effects": told} | as_field(screen, errors) if errors else told)
+        for effect in effects[:_MOST_LISTED]:
+            say(effect)
+        if len(effects) > _MOST_LISTED:
+            screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
+        if not effects:
+            screen.say(f"There was nothing to {self.verb}.")
+        told_trouble(screen, errors)
+        return exit_code(bool(effects), errors)
+
+
 @contextmanager
-def named_effects(
+def decision_on(
     asked: Asked, verb: str, of_run: "Callable[[Takeback, RunInfo], list[str]]"
-) -> "Iterator[tuple[Takeback, tuple[str, ...]]]":
-    """The ids of those that are named, and of a run those that `of_run` gives."""
-    options = asked.options
-    if bool(options.ids) == bool(options.run):
+) -> Iterator[Decision]:
+    """On the effects that are named. `of_run`: those of a run that are meant."""
+    ids, run = asked.options.ids, asked.options.run
+    if bool(ids) == bool(run):
         raise Misuse(
             f"Name the effects to {verb}, or a run with --run.",
             hint=f"`takeback {verb} @` is for the newest.",
         )
-    with existing(asked, known_effects(options.ids, options.run or "")) as tb:
-        chosen = (
-            [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
-        )
-        ids = ([tb.effect(one).id] if isinstance(one, str) else of_run(tb, one) for one in chosen)
+    with existing(asked, known_effects(ids, run or "")) as tb:
+        chosen = [tb.find_run(run)] if run else [effect_or_run(tb, name) for name in ids]
+        found = ([tb.effect(one).id] if isinstance(one, str) else of_run(tb, one) for one in chosen)
         # Each once: a run may be named beside one of its effects.
-        yield tb, tuple(dict.fromkeys(id for some in ids for id in some))
-
-
-def decided_before_error(
-    tb: "Takeback", wanted: tuple[str, ...], decide: "Callable[[], tuple[Effect, ...]]", *decided: State
-) -> "tuple[tuple[Effect, ...], list[TakebackError]]":
-    """Of several that are held, those that were decided on before one failed stay so."""
-    before = [tb.effect(id) for id in wanted]
-    try:
-        return decide() if wanted else (), []
-    except TakebackError as error:
-        after: list[Effect] = []
-        with suppress(TakebackError):
-            after = [tb.effect(id) for id in wanted]
-        both = zip(after, before, strict=False)
-        done = tuple(one for one, was in both if one.state in decided and one.state != was.state)
-        if not done:
-            raise
-        return done, [error]
-
-
-def tell_decided(
-    asked: Asked,
-    tb: "Takeback",
-    verb: str,
-    effects: "Sequence[Effect]",
-    say: "Callable[[Effect], None]",
-    errors: Sequence[TakebackError] = (),
-) -> int:
-    screen, told = asked.screen, [effect_json(effect) for effect in effects]
-    give(asked, tb, {"effects": told} | as_field(screen, errors) if errors else told)
-    for effect in effects[:_MOST_LISTED]:
-        say(effect)
-    if len(effects) > _MOST_LISTED:
-        screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
-    if not effects:
-        screen.say(f"There was nothing to {verb}.")
-    told_trouble(screen, errors)
-    return exit_code(bool(effects), errors)
-
-
-def say_decided(asked: Asked, effect: "Effect", verb: str, done: str, how: str = "") -> None:
-    said = f"Would {verb}" if asked.options.dry_run else done
-    summary = near_text(clean(effect.change.summary), here())
-    asked.screen.say(f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {summary}{how}")
+        yield Decision(asked, tb, verb, tuple(dict.fromkeys(id for some in found for id in some)))
 
 
 # Words of the command line.
