@@ -4,7 +4,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from takeback.frontends.cli.command import Asked, Command, flag
-from takeback.frontends.cli.output.screen import clean, here, near_text
 from takeback.frontends.cli.session.change import decision_on, held_in, on_effects
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -43,8 +42,9 @@ def _held_or_dropped_in(tb: "Takeback", run: RunInfo) -> list[str]:
 
 def _say_there_already(asked: Asked, effect: Effect) -> None:
     name, kept = short(effect.id), "dropped" if effect.dropped else "held"
-    told = f"{asked.screen.paint(name, 'cyan')}  {near_text(clean(effect.change.summary), here())}"
-    asked.screen.say(f"Nothing was changed: {told} is already in place; it stays {kept}")
+    asked.screen.say(
+        f"Nothing was changed: {asked.screen.effect(effect)} is already in place; it stays {kept}"
+    )
     asked.screen.hint(f"`takeback discard {name} --now` erases it.")
 
 

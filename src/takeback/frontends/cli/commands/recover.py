@@ -130,7 +130,7 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
 
 
 def _run(screen: Screen, one: "DeadRun") -> str:
-    return f"Run {screen.paint(short(one.info.id), 'cyan')} ({clean(one.info.name)})"
+    return f"Run {screen.id(one.info.id)} ({clean(one.info.name)})"
 
 
 def _unsettled_json(one: "Unsettled") -> dict[str, str]:
@@ -139,8 +139,7 @@ def _unsettled_json(one: "Unsettled") -> dict[str, str]:
 
 def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
     for one in found:
-        id = screen.paint(short(one.effect.id), "cyan")
-        screen.say(f"{id}  {near_text(clean(one.effect.change.summary), here())}: {one.what}")
+        screen.say(f"{screen.effect(one.effect)}: {one.what}")
 
 
 _DRY_RUN = flag("--dry-run", "only list what would be settled")

@@ -89,9 +89,7 @@ def _show(asked: Asked) -> int:
         if blockers:
             screen.say("Blocked by later effects that stand on it (undo --cascade takes them too)")
             for one in blockers:
-                screen.say(
-                    f"  {screen.paint(short(one.id), 'cyan')}  {near_text(clean(one.change.summary), place)}"
-                )
+                screen.say(f"  {screen.effect(one)}")
     return 0
 
 

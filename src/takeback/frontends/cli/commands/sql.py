@@ -158,11 +158,10 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
         return
     say(f"{verb} the way back of {counted(len(going), 'effect')}:")
     effects = [one.effect for one in going]
-    ids = [asked.screen.paint(short(one.id), "cyan") for one in effects]
     states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
     lines = [
-        f"{id}  {clean(one.change.summary)}{state}"
-        for one, id, state in zip(effects, ids, states, strict=True)
+        f"{asked.screen.id(one.id)}  {clean(one.change.summary)}{state}"
+        for one, state in zip(effects, states, strict=True)
     ]
     say_first(say, lines, _MOST_LISTED, "  ")
 

@@ -23,7 +23,7 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import clean, here, listed, near_text
+from takeback.frontends.cli.output.screen import listed
 from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
     earlier,
@@ -126,9 +126,8 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
     give(asked, tb, undo_json(UndoResult("done", tuple(effects), (), undo=tuple(undos))))
     for one, undo in zip(effects, undos, strict=True):
         some = "some paths of " if undo.change.undo.partial else ""
-        name = asked.screen.paint(short(one.id), "cyan")
-        what = near_text(clean(one.change.summary), here())
-        asked.screen.say(f"{_PAST[verb]} {some}{name}  {what}: what was interrupted is finished.")
+        what = f"{some}{asked.screen.effect(one)}"
+        asked.screen.say(f"{_PAST[verb]} {what}: what was interrupted is finished.")
     return 0
 
 

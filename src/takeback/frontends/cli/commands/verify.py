@@ -125,7 +125,7 @@ def _say_reach(asked: Asked, hurt: "DamageReach | None") -> None:
         screen.say("The damaged runs are unknown: the journal cannot be read to its end.")
         return
     for info in hurt.damaged:
-        screen.say(f"hurt:    run {screen.paint(short(info.id), 'cyan')} {clean(info.name)}")
+        screen.say(f"hurt:    run {screen.id(info.id)} {clean(info.name)}")
     screen.say(f"{counted(len(hurt.usable), 'run')} can be used as before.")
 
 

@@ -136,7 +136,7 @@ def _told_if_done() -> Iterator[list[str]]:
 
 def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
     screen = asked.screen
-    screen.say(f"{past_tense(effect)} in {lasted}: {screen.paint(short(effect.id), 'cyan')}")
+    screen.say(f"{past_tense(effect)} in {lasted}: {screen.id(effect.id)}")
     if effect.remedy and effect.remedy.residue:
         screen.say(screen.paint(f"Undo would leave behind: {clean(effect.remedy.residue)}", "yellow"))
 
@@ -305,8 +305,7 @@ class Decision(NamedTuple):
     def say(self, done: str, effect: "Effect", how: str = "") -> None:
         screen = self.asked.screen
         said = f"Would {self.verb}" if self.asked.options.dry_run else done
-        summary = near_text(clean(effect.change.summary), here())
-        screen.say(f"{said} {screen.paint(short(effect.id), 'cyan')}  {summary}{how}")
+        screen.say(f"{said} {screen.effect(effect)}{how}")
 
     def tell(
         self,
