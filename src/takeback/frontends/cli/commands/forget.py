@@ -2,13 +2,7 @@
 
 from takeback.frontends.cli.command import Asked, Command, flag, positional
 from takeback.frontends.cli.output.screen import clean, counted
-from takeback.frontends.cli.session.store import (
-    existing,
-    give,
-    known_effects,
-    nothing_recorded,
-    nothing_yet,
-)
+from takeback.frontends.cli.session.store import existing, give, known_effects, nothing_recorded, nothing_yet
 
 _ARGUMENTS = (
     positional(
@@ -27,23 +21,17 @@ def _forget(asked: Asked) -> int:
     with existing(asked, known_effects(options.ids)) as tb:
         decisions = tb.forget(options.ids or None, dry_run=options.dry_run)
         going = [one for one in decisions if one.forget]
-        give(
-            asked,
-            tb,
+        told = [
             {
-                "dry_run": options.dry_run,
-                "forgotten": 0 if options.dry_run else len(going),
-                "decisions": [
-                    {
-                        "effect": one.effect.id,
-                        "summary": one.effect.change.summary,
-                        "forget": one.forget,
-                        "reason": one.why,
-                    }
-                    for one in decisions
-                ],
-            },
-        )
+                "effect": one.effect.id,
+                "summary": one.effect.change.summary,
+                "forget": one.forget,
+                "reason": one.why,
+            }
+            for one in decisions
+        ]
+        forgotten = 0 if options.dry_run else len(going)
+        give(asked, tb, {"dry_run": options.dry_run, "forgotten": forgotten, "decisions": told})
         for one in decisions if options.dry_run else going:
             screen.say(f"{screen.effect(one.effect)}: {clean(one.why)}")
         verb = "Would forget" if options.dry_run else "Forgot"

@@ -347,7 +347,11 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     told = _answer_json(result, effect)
     held = effect is not None and effect.state is State.PROPOSED
     if result.effect and (asked.options.hold or asked.options.ask):
-        told |= {"held": held, "changes": _changes(tb, result.effect)}
+        from takeback.audit.rows import row_json
+        from takeback.engine.review import shown_rows
+
+        rows = shown_rows(tb.store.blobs, result.effect)
+        told |= {"held": held, "changes": [row_json(row) for row in rows]}
     give(asked, tb, told)
     _say_answer(asked, result)
     if effect and held:
@@ -378,13 +382,6 @@ def _amount(effect: Effect) -> str:
     if len(counts) == 1:
         return f": {counts[0][1]}"
     return ": " + "; ".join(f"{clean(table)}: {words}" for table, words in counts) if counts else ""
-
-
-def _changes(tb: "Takeback", effect: Effect) -> list[dict[str, object]]:
-    from takeback.audit.rows import row_json
-    from takeback.engine.review import shown_rows
-
-    return [row_json(row) for row in shown_rows(tb.store.blobs, effect)]
 
 
 def _say_answer(asked: Asked, result: "SqlResult") -> None:

@@ -5,12 +5,7 @@ import time
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, flag, option
 from takeback.frontends.cli.output.screen import seconds_in_words, took
-from takeback.frontends.cli.session.store import (
-    give,
-    nothing_recorded,
-    nothing_yet,
-    opened,
-)
+from takeback.frontends.cli.session.store import give, nothing_recorded, nothing_yet, opened
 from takeback.model.settings import MOST_SECONDS, bytes_in_words
 
 _ARGUMENTS = (
