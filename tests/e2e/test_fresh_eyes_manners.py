@@ -143,7 +143,7 @@ def test_fresh_eyes_22_single_commands_are_no_open_runs(takeback: CommandLine, w
     with tb.open() as opened, opened.run("task"):
         said = takeback.done("status").out
     assert re.search(
-        r"Runs     1 open, 0 suspended; the run of the command line stays open\n +\w{8} task: open, began just now",
+        r"Runs     1 open, 0 suspended, besides 1 run of the command line\n +\w{8} task: open, began just now",
         said,
     )
 

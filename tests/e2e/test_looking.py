@@ -280,7 +280,7 @@ def test_status_counts(takeback: CommandLine) -> None:
     assert told["size"] > 0
     assert told["settings"]["accepted_seconds"] == 30 * 86400
     assert told["suspect"] is False
-    assert "Runs     none open; the run of the command line stays open\n" in said.out
+    assert "Runs     none open, besides 1 run of the command line\n" in said.out
     assert "1 undone" in said.out
 
 

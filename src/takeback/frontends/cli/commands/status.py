@@ -145,10 +145,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
     # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
     listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
     lasting = len(status.unfinished) - len(listed)
-    many = (
-        "the run of the command line stays" if lasting == 1 else f"{lasting:,} runs of the command line stay"
-    )
-    beside = f"; {many} open" if lasting else ""
+    beside = f", besides {counted(lasting, 'run')} of the command line" if lasting else ""
     if not listed:
         screen.say(f"Runs     none open{beside}")
         return

@@ -40,7 +40,6 @@ from takeback.frontends.cli.session.project import (
 )
 from takeback.frontends.cli.session.store import (
     agent_of,
-    effect_or_run,
     existing,
     give,
     known_effects,
@@ -318,7 +317,7 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
         info = tb.find_run(options.run)
         words = f"--run {typed(options.run, info.id)}{how}"
         return WantedUndo("undo", words, partial(tb.undo, info), _unsettled(tb, info.id))
-    named: list[Any] = [effect_or_run(tb, name) for name in options.ids]
+    named: list[Any] = [opened_of(tb).run_meant(name) or name for name in options.ids]
     left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
     words = " ".join(
         typed(name, getattr(one, "id", "")) for name, one in zip(options.ids, named, strict=True)

@@ -269,17 +269,12 @@ def partly_undone(tb: "Takeback", effects: Sequence[Effect]) -> dict[str, tuple[
 
 def asked_for(tb: "Takeback", effects: Sequence[Effect], now: int) -> dict[str, str]:
     """By call that needs an approval: how it stands."""
-    proposed = [one for one in effects if waits_for_approval(one)]
-    if not proposed:
+    asked = [one for one in effects if waits_for_approval(one)]
+    if not asked:
         return {}
     from takeback.engine.approval import as_it_stands
 
-    told: dict[str, str] = {}
-    for proposal in (as_it_stands(tb.store, one, now) for one in proposed):
-        decision = proposal.decision
-        word = "waiting for approval" if decision is None else "approved" if decision.approved else "denied"
-        told[proposal.effect.id] = "not called" if proposal.never else word
-    return told
+    return {one.id: as_it_stands(tb.store, one, now).word for one in asked}
 
 
 def state_shown(run: "RunNow") -> str:

@@ -24,7 +24,6 @@ from takeback.frontends.cli.command import (
 from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
 from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
 from takeback.frontends.cli.session.store import (
-    effect_or_run,
     existing,
     give,
     known_effects,
@@ -279,7 +278,7 @@ def held_in(tb: "Takeback", run: "RunInfo") -> list[str]:
     return [one.id for one in tb.effects(run=run, state=State.PROPOSED) if one.waits_for == PERSON]
 
 
-class Decision(NamedTuple):
+class EffectDecision(NamedTuple):
     asked: Asked
     tb: "Takeback"
     verb: str
@@ -328,7 +327,7 @@ class Decision(NamedTuple):
 @contextmanager
 def decision_on(
     asked: Asked, verb: str, of_run: "Callable[[Takeback, RunInfo], list[str]]"
-) -> Iterator[Decision]:
+) -> Iterator[EffectDecision]:
     """On the effects that are named. `of_run`: those of a run that are meant."""
     ids, run = asked.options.ids, asked.options.run
     if bool(ids) == bool(run):
@@ -337,10 +336,10 @@ def decision_on(
             hint=f"`takeback {verb} @` is for the newest.",
         )
     with existing(asked, known_effects(ids, run or "")) as tb:
-        chosen = [tb.find_run(run)] if run else [effect_or_run(tb, name) for name in ids]
+        chosen = [tb.find_run(run)] if run else [opened_of(tb).run_meant(name) or name for name in ids]
         found = ([tb.effect(one).id] if isinstance(one, str) else of_run(tb, one) for one in chosen)
         # Each once: a run may be named beside one of its effects.
-        yield Decision(asked, tb, verb, tuple(dict.fromkeys(id for some in found for id in some)))
+        yield EffectDecision(asked, tb, verb, tuple(dict.fromkeys(id for some in found for id in some)))
 
 
 # Words of the command line.
