@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.file.states import FileState, blobs_of, linked_names
+from takeback.adapters.file.states import FileState, blobs_of, lasting, linked_names
 from takeback.adapters.tree.git.layout import GitPart, Spot, may_be_gits, spots_of
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import Mixture, in_place, is_dir, is_excluded
@@ -46,6 +46,76 @@ def moves_of(targets: Sequence[Target]) -> Iterator[Group]:
     for digest, names in went.items():
         if len(names) == 1 and len(came.get(digest, ())) == 1:
             yield Bond.MOVE, frozenset((*names, *came[digest]))
+
+
+class Rename(NamedTuple):
+    """A path that went and came back unchanged under another name; a directory with everything in it."""
+
+    old: str
+    new: str
+    paths: tuple[str, ...]  # both names, and everything below them
+    replaced: bool  # a file that had the new name
+
+
+_APART = {"twin", "held", "excluded", "owner_lost", "mixed", "then", "over", "unit", "meta", "left_out"}
+
+
+def renames(targets: Sequence[Target]) -> list[Rename]:
+    """What a report may tell as a rename. Of several equal paths none is one: no one knows which became which."""
+    went = {one.resource: one.before for one in targets if one.after.get("type") == "absent"}
+    came = {one.resource: one.after for one in targets if went and one.resource not in went and _is_new(one)}
+    if not came:
+        return []
+    known: dict[object, int] = {}
+    old, new = _Side(went, known), _Side(came, known)
+    absent = {one.resource for one in targets if one.before.get("type") == "absent"}
+    found: list[Rename] = []
+    taken: set[str] = set()
+    for of_directories in (True, False):
+        names = [side.by_number(of_directories, taken) for side in (old, new)]
+        for number, (name, *others) in names[0].items():
+            ends = names[1].get(number, ())
+            if not others and len(ends) == 1 and taken.isdisjoint((name, ends[0])):
+                paths = (*old.whole(name), *new.whole(ends[0]))
+                taken.update(paths)
+                found.append(Rename(name, ends[0], paths, ends[0] not in absent))
+    return found
+
+
+def _is_new(target: Target) -> bool:
+    """Whether a path came, or a file was put in the place of another one."""
+    kinds = {state.get("type") for state in (target.before, target.after)}
+    return "absent" in kinds or (kinds <= {"file", "symlink"} and _APART.isdisjoint(target.before))
+
+
+class _Side:
+    """Paths that went, or that came: those that look alike have the same number."""
+
+    def __init__(self, states: dict[str, FileState], known: dict[object, int]) -> None:
+        self._states = states
+        self._inside: dict[str, list[str]] = {}
+        self._numbers: dict[str, int] = {}
+        for resource in sorted(states, key=lambda one: one.split("/"), reverse=True):
+            state, inside = states[resource], self._inside.get(resource, [])
+            if _APART.isdisjoint(state) and state.get("nlink", 1) == 1 and self._numbers.keys() >= set(inside):
+                below = [(one.rpartition("/")[2], self._numbers[one]) for one in inside]
+                mark = (json.dumps(lasting(state), sort_keys=True), tuple(below))
+                self._numbers[resource] = known.setdefault(mark, len(known))
+            self._inside.setdefault(resource.rpartition("/")[0], []).append(resource)
+
+    def by_number(self, of_directories: bool, without: set[str]) -> dict[int, list[str]]:
+        """Outermost first."""
+        found: dict[int, list[str]] = {}
+        for resource, number in reversed(self._numbers.items()):
+            if resource not in without and (self._states[resource]["type"] == "dir") == of_directories:
+                found.setdefault(number, []).append(resource)
+        return found
+
+    def whole(self, resource: str) -> list[str]:
+        found = [resource]
+        for one in found:
+            found += self._inside.get(one, ())
+        return found
 
 
 def _databases(targets: Iterable[Target]) -> Iterator[Group]:

@@ -12,6 +12,7 @@ from takeback.audit.diff import quoted as quoted_name
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked
+from takeback.frontends.cli.output.log_table import moves_of
 from takeback.frontends.cli.output.screen import (
     Here,
     Screen,
@@ -23,6 +24,7 @@ from takeback.frontends.cli.output.screen import (
     printing,
     put,
     quoted,
+    say_first,
     shown,
     warn,
 )
@@ -132,10 +134,17 @@ def say_made(asked: Asked, outcome: CommandOutcome, why: str) -> None:
     """What a command did that is an effect now; `why` it failed, if it did."""
     effect = outcome.effect
     assert effect
+    moves = moves_of(effect.targets)
+    moved = {path for move in moves for path in move.paths}
+    rest = [one for one in outcome.changes if one.resource not in moved]
     if asked.screen.terminal:
-        say_changes(outcome.changes)
+        lines = [f"{shown(move.old, here())} → {shown(move.new, here())}" for move in moves]
+        say_first(warn, lines, _LISTED, "  > ")
+        say_changes(rest)
+    told = [f"{len(moves):,} moved"] if moves else []
+    told += [f"{in_numbers(rest)} ({sizes(rest)})"] if rest or not moves else []
     though = f", though it failed ({why})" if outcome.exit_code else ""
-    warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
+    warn(f"takeback: {', '.join(told)}: {short(effect.id)}{though}")
     if effect.remedy and surprises(effect.remedy):
         warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
 
