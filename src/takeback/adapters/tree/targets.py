@@ -97,7 +97,11 @@ class _Side:
         self._numbers: dict[str, int] = {}
         for resource in sorted(states, key=lambda one: one.split("/"), reverse=True):
             state, inside = states[resource], self._inside.get(resource, [])
-            if _APART.isdisjoint(state) and state.get("nlink", 1) == 1 and self._numbers.keys() >= set(inside):
+            if (
+                _APART.isdisjoint(state)
+                and state.get("nlink", 1) == 1
+                and self._numbers.keys() >= set(inside)
+            ):
                 below = [(one.rpartition("/")[2], self._numbers[one]) for one in inside]
                 mark = (json.dumps(lasting(state), sort_keys=True), tuple(below))
                 self._numbers[resource] = known.setdefault(mark, len(known))

@@ -10,7 +10,7 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.command import DRY_RUN, Argument, Asked, Command, flag, option, positional
 from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
-from takeback.frontends.cli.output.screen import clean, here, local_time, near_text
+from takeback.frontends.cli.output.screen import from_here, local_time
 from takeback.frontends.cli.session.store import effect_or_run, existing, give, known_effects
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
@@ -95,7 +95,7 @@ def _carry_out(word: _Word, asked: Asked) -> int:
             how = _would(tb, effect, now) if word is DISCARD and options.dry_run else _how(effect, now)
             if first := later.get(effect.id):
                 how = f": depends on {short(first)}, which changes the same"
-            summary = near_text(clean(effect.change.summary), here())
+            summary = from_here(effect.change.summary)
             asked.screen.say(f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {summary}{how}")
         if len(effects) > _MOST_LISTED:
             asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
@@ -108,7 +108,7 @@ def _carry_out(word: _Word, asked: Asked) -> int:
 def _tell_there_already(asked: Asked, effect: Effect) -> None:
     name, kept = short(effect.id), "dropped" if effect.dropped else "held"
     asked.screen.say(
-        f"Nothing was changed: {asked.screen.paint(name, 'cyan')}  {near_text(clean(effect.change.summary), here())} "
+        f"Nothing was changed: {asked.screen.paint(name, 'cyan')}  {from_here(effect.change.summary)} "
         f"is already in place; it stays {kept}"
     )
     asked.screen.hint(f"`takeback discard {name} --now` erases it.")

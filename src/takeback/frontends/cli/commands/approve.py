@@ -10,7 +10,7 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import BY, Asked, Command, flag, option, positional
 from takeback.frontends.cli.commands.pending import proposal_json, say_proposal
-from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.output.screen import from_here
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -57,7 +57,7 @@ def decided(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: 
             return 0
         decided = decide(tb, effect)
         give(asked, tb, effect_json(decided))
-        asked.screen.say(f"{short(decided.id)} {clean(decided.change.summary)}: {told}.")
+        asked.screen.say(f"{short(decided.id)} {from_here(decided.change.summary)}: {told}.")
     return 0
 
 

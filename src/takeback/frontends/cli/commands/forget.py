@@ -1,7 +1,7 @@
 """`forget`: give up the power to undo."""
 
 from takeback.frontends.cli.command import Asked, Command, flag, positional
-from takeback.frontends.cli.output.screen import clean, counted, here, near_text
+from takeback.frontends.cli.output.screen import clean, counted, from_here
 from takeback.frontends.cli.session.store import (
     existing,
     give,
@@ -47,7 +47,7 @@ def _forget(asked: Asked) -> int:
         )
         for one in decisions if options.dry_run else going:
             id = screen.paint(short(one.effect.id), "cyan")
-            screen.say(f"{id}  {near_text(clean(one.effect.change.summary), here())}: {clean(one.why)}")
+            screen.say(f"{id}  {from_here(one.effect.change.summary)}: {clean(one.why)}")
         verb = "Would forget" if options.dry_run else "Forgot"
         stay = len(decisions) - len(going)
         rest = "" if options.ids else f"; {counted(stay, 'effect')} {'stays' if stay == 1 else 'stay'}"

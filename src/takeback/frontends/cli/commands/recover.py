@@ -10,7 +10,14 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, near_text, took
+from takeback.frontends.cli.output.screen import (
+    Screen,
+    clean,
+    counted,
+    from_here,
+    listed,
+    took,
+)
 from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, show_work, store_path
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -72,7 +79,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
             screen.say(_AT_REST)
         return 0
     for one in settled:
-        screen.say(near_text(clean(in_words(one)), here()))
+        screen.say(from_here(in_words(one)))
     _say_all(screen, alone)
     counts = [f"{len(stuck):,} stuck"]
     counts += [f"{len(in_doubt):,} in doubt"] if in_doubt else []
@@ -122,7 +129,7 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
     for one in dead:
         what = "would be ended; its process died and left nothing to undo"
         if one.command:
-            what = f"the changes of its killed command ({clean(one.command)}) would be saved; you could apply them"
+            what = f"the changes of its killed command ({from_here(one.command)}) would be saved; you could apply them"
         asked.screen.say(f"{_run(asked.screen, one)}: {what}")
     if not found and not dead:
         asked.screen.say(_AT_REST)
@@ -140,7 +147,7 @@ def _unsettled_json(one: "Unsettled") -> dict[str, str]:
 def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
     for one in found:
         id = screen.paint(short(one.effect.id), "cyan")
-        screen.say(f"{id}  {near_text(clean(one.effect.change.summary), here())}: {one.what}")
+        screen.say(f"{id}  {from_here(one.effect.change.summary)}: {one.what}")
 
 
 _DRY_RUN = flag("--dry-run", "only list what would be settled")

@@ -15,9 +15,9 @@ from takeback.frontends.cli.output.screen import (
     Screen,
     clean,
     counted,
+    from_here,
     here,
     local_time,
-    near_text,
     shown,
     when,
 )
@@ -64,7 +64,7 @@ def _show(asked: Asked) -> int:
         where = f"{short(effect.run)} {clean(run.name)} ({run.state.value})" if run else short(effect.run)
         facts = [
             ("Effect", screen.paint(effect.id, "cyan")),
-            ("What", near_text(clean(effect.change.summary), place)),
+            ("What", from_here(effect.change.summary)),
             ("Where", shown(effect.change.resource, place) if "argv" in effect.change.args else ""),
             ("Ended", _ended(effect)),
             ("Covered", clean(str(effect.change.args.get("coverage", "")))),
@@ -89,9 +89,7 @@ def _show(asked: Asked) -> int:
         if blockers:
             screen.say("Blocked by later effects that stand on it (undo --cascade takes them too)")
             for one in blockers:
-                screen.say(
-                    f"  {screen.paint(short(one.id), 'cyan')}  {near_text(clean(one.change.summary), place)}"
-                )
+                screen.say(f"  {screen.paint(short(one.id), 'cyan')}  {from_here(one.change.summary)}")
     return 0
 
 

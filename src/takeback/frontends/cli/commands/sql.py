@@ -19,7 +19,7 @@ from takeback.frontends.cli.command import (
     positional,
 )
 from takeback.frontends.cli.output.differences import say_parts, say_rows
-from takeback.frontends.cli.output.screen import clean, counted, listed, say_first, warn
+from takeback.frontends.cli.output.screen import clean, counted, from_here, listed, say_first, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed, refuse_unaskable
 from takeback.frontends.cli.session.store import give, opened, rehearsal, session
 from takeback.model.effect import Effect, State
@@ -160,7 +160,7 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
     ids = [asked.screen.paint(short(one.id), "cyan") for one in effects]
     states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
     lines = [
-        f"{id}  {clean(one.change.summary)}{state}"
+        f"{id}  {from_here(one.change.summary)}{state}"
         for one, id, state in zip(effects, ids, states, strict=True)
     ]
     say_first(say, lines, _MOST_LISTED, "  ")
@@ -219,7 +219,7 @@ def _say_cover(
         screen.say(_in_words(options, would["tables"]))
     screen.say(f"{clean(database.url)}: {database.engine}" + (f", tier {cover.tier}" if cover.tier else ""))
     for sentence in cover.says:
-        screen.say(f"  {clean(sentence)}")
+        screen.say(f"  {from_here(sentence)}")
     if cover.protected == ("*",):  # of Redis, which has no tables
         screen.say("Protected: every key")
         return
@@ -228,7 +228,7 @@ def _say_cover(
     if cover.unprotected:
         screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
     for name, why in cover.unprotected:
-        screen.say(f"  {clean(name)}: {clean(why)}")
+        screen.say(f"  {clean(name)}: {from_here(why)}")
 
 
 def _would(options: Namespace, cover: "Cover") -> dict[str, Any]:
@@ -302,7 +302,9 @@ def _tell_tried(asked: Asked, tb: "Takeback", most: int | None) -> int:
     give(asked, tb, {"dry_run": True, **_answer_json(result, None), "held": False, "changes": changes})
     _say_answer(asked, result)
     if effect:
-        asked.screen.say(f"Would run {clean(effect.change.summary)}{_amount(effect)}. It was rolled back.")
+        asked.screen.say(
+            f"Would run {from_here(effect.change.summary)}{_amount(effect)}. It was rolled back."
+        )
     elif not result.columns:
         asked.screen.say("Would change nothing.")
     return 0
@@ -347,12 +349,12 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     give(asked, tb, told)
     _say_answer(asked, result)
     if effect and held:
-        screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, not visible yet")
+        screen.say(f"{short(effect.id)}  {from_here(effect.change.summary)}: held, not visible yet")
         screen.hint(
             f"`takeback apply {short(effect.id)}` commits it, `takeback discard {short(effect.id)}` drops it"
         )
     elif effect:
-        screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}{_amount(effect)}")
+        screen.say(f"{short(effect.id)}  {from_here(effect.change.summary)}{_amount(effect)}")
         screen.hint(f"`takeback undo {short(effect.id)}` takes it back")
     elif result.effect:
         screen.say(

@@ -16,9 +16,9 @@ from takeback.frontends.cli.output.screen import (
     ahead,
     clean,
     counted,
+    from_here,
     here,
     near,
-    near_text,
     seconds_in_words,
 )
 from takeback.frontends.cli.session.store import (
@@ -109,7 +109,7 @@ def _amount(effect: Effect) -> str:
 
 def _named(screen: Screen, effect: Effect) -> str:
     name = screen.paint(short(effect.id), "cyan")
-    return f"{name} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}"
+    return f"{name} {from_here(effect.change.summary)}: {_amount(effect)}"
 
 
 def _tell_held(screen: Screen, status: Status) -> None:
@@ -158,7 +158,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             continue
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
-            f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value}, "
+            f"           {screen.paint(short(info.id), 'cyan')} {from_here(info.name)}{agent}: {info.state.value}, "
             f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
     if len(listed) > _MOST_RUNS:
@@ -174,13 +174,13 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         process = f"its process (pid {one.pid})" if one.pid else "its process"
         doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
         screen.say(
-            f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
-            f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
+            f"Dead     {screen.paint(short(info.id), 'cyan')} {from_here(info.name)}{by}: {process} is gone; "
+            f"last heard of {ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
         for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():
             screen.say(f"         it was applying {screen.paint(short(effect.id), 'cyan')}")
         if one.command and one.ending is not Ending.DROPPED:
-            screen.say(f"         its command was killed with it: {clean(one.command)}")
+            screen.say(f"         its command was killed with it: {from_here(one.command)}")
     _say_some(screen, (), len(status.dead))
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
@@ -235,7 +235,7 @@ def _tell_retention(screen: Screen, status: Status) -> None:
         )
     if status.goes_next:
         effect, at = status.goes_next
-        what = near_text(clean(effect.change.summary), here())
+        what = from_here(effect.change.summary)
         screen.say(
             f"         next to go: {screen.paint(short(effect.id), 'cyan')} {what}, "
             f"{ahead(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"

@@ -23,7 +23,7 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import clean, here, listed, near_text
+from takeback.frontends.cli.output.screen import from_here, listed
 from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
     earlier,
@@ -126,7 +126,7 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
     for one, undo in zip(effects, undos, strict=True):
         some = "some paths of " if undo.change.args.get("partial") else ""
         name = asked.screen.paint(short(one.id), "cyan")
-        what = near_text(clean(one.change.summary), here())
+        what = from_here(one.change.summary)
         asked.screen.say(f"{_PAST[verb]} {some}{name}  {what}: what was interrupted is finished.")
     return 0
 

@@ -9,7 +9,7 @@ from takeback.audit.status import Status
 from takeback.audit.views import record_json, run_info_json
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.log_table import done_in, state_shown
-from takeback.frontends.cli.output.screen import Screen, ahead, clean, counted, local_time, when
+from takeback.frontends.cli.output.screen import Screen, ahead, clean, counted, from_here, local_time, when
 from takeback.frontends.cli.session.store import give
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -73,7 +73,9 @@ def standing_of(one: "Proposal") -> str:
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:
     name = screen.paint(short(effect.id), "cyan")
-    screen.say(f"{screen.paint(f'{word:<9}', 'yellow')}{name} {clean(effect.change.summary)}: {clean(why)}")
+    screen.say(
+        f"{screen.paint(f'{word:<9}', 'yellow')}{name} {from_here(effect.change.summary)}: {from_here(why)}"
+    )
 
 
 def _more(screen: Screen, count: int) -> None:
@@ -135,13 +137,13 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
     ended = info.state not in (RunState.OPEN, RunState.SUSPENDED)
     facts = [
         ("Run", screen.paint(info.id, "cyan")),
-        ("Name", clean(info.name) + (f", agent {clean(info.agent)}" if info.agent else "")),
+        ("Name", from_here(info.name) + (f", agent {clean(info.agent)}" if info.agent else "")),
         ("Workflow", clean(info.workflow)),
-        ("Called", clean(opened.get("arguments", ""))),
+        ("Called", from_here(opened.get("arguments", ""))),
         ("Key", clean(info.key)),
         ("State", screen.state(state_shown(stands)) + (f": {clean(info.note)}" if info.note else "")),
         ("Due", _due(info, today)),
-        ("Result", clean(closed.get("result", ""))),
+        ("Result", from_here(closed.get("result", ""))),
         ("Began", when(info.opened_at, today)),
         ("Ended", when(info.closed_at, today) if ended else ""),
         ("Effects", done_in(stands)),

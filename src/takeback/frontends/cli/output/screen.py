@@ -72,7 +72,9 @@ class Screen(NamedTuple):
 
     def hint(self, text: str) -> None:
         if self.speaks:
-            put(f"{self.paint('hint:', 'cyan')} {pasteable(at_store(text, self.store))}")
+            put(
+                f"{self.paint('hint:', 'cyan')} {pasteable(at_store(near_text(text, _no_home()), self.store))}"
+            )
 
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
@@ -194,7 +196,7 @@ def warn(text: str, whole: bool = False) -> None:
     directory, unless they are to be left `whole`; never with ~, because a command must mean the same when it is pasted.
     A terminal that is gone changes nothing of what was done."""
 
-    text = pasteable(text if whole else near_text(text, here()._replace(home="")))
+    text = pasteable(text if whole else near_text(text, _no_home()))
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
@@ -309,6 +311,11 @@ def here() -> Here:
     return Here(directory, os.environ.get("HOME", "").rstrip("/"))
 
 
+def _no_home() -> Here:
+    """For commands: a path with ~ would not mean the same in quotes."""
+    return here()._replace(home="")
+
+
 def near(path: str, place: Here) -> str:
     """Relative below the current directory, from ~ below the home directory, else as it is. Of a database in a file
     only the path is told."""
@@ -343,6 +350,11 @@ def near_text(text: str, place: Here) -> str:
                 for before, after in pairwise(pieces)
             )
     return text
+
+
+def from_here(text: str) -> str:
+    """A line for the reader: printable, its paths relative to the current directory."""
+    return from_here(text)
 
 
 def nearest_first(items: Sequence[_T], path_of: Callable[[_T], str], place: Here) -> list[_T]:

@@ -15,10 +15,10 @@ from takeback.frontends.cli.output.screen import (
     clean,
     counted,
     folded,
+    from_here,
     here,
     listed,
     near,
-    near_text,
     nearest_first,
     say_first,
     took,
@@ -159,9 +159,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
         if not wanted.listed:
             screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
         for effect in () if wanted.listed else result.effects:
-            screen.say(
-                f"  {screen.paint(short(effect.id), 'cyan')}  {near_text(clean(effect.change.summary), here())}"
-            )
+            screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {from_here(effect.change.summary)}")
         _list_targets(asked, result, f"would {wanted.verb}", moves)
         _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
@@ -211,7 +209,7 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
         id = asked.screen.paint(short(effect.id), "cyan")
         asked.screen.say(
-            f"Skipped {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
+            f"Skipped {id} ({from_here(effect.change.summary)}): it is already as it was before."
         )
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
@@ -227,7 +225,7 @@ def _named_already(targets: Sequence[TargetOutcome], words: Words) -> str:
     stays = next((one for one in targets if one.obstacle is Obstacle.OTHER), None)
     if stays is None:
         return f"{_named(targets)} {words.already}"
-    return f"{near(named(stays), here())} {near_text(clean(stays.detail), here())}"
+    return f"{near(named(stays), here())} {from_here(stays.detail)}"
 
 
 def _troubles(tb: "Takeback", wanted: WantedUndo, result: UndoResult) -> list[TakebackError]:
@@ -464,7 +462,7 @@ def _list_targets(asked: Asked, result: UndoResult, word: str, moves: Sequence[_
         screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {clean(line)}")
     for one in shown:
         detail = detail_of(one, result)
-        detail = f"  {near_text(clean(detail), place)}" if detail else ""
+        detail = f"  {from_here(detail)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
         name = near(named(one), place)
         screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {name}{detail}")

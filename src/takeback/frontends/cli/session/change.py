@@ -10,7 +10,7 @@ from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.command import AGENT, DRY_RUN, RUN, Asked, flag, option, repeated
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
+from takeback.frontends.cli.output.screen import from_here, here, shown, took
 from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
 from takeback.model.ids import short
 from takeback.model.settings import bytes_in_words
@@ -78,7 +78,7 @@ def one_change(
         told = effect_json(tb.effect(effect.id)) if effect else {"id": None}
         give(asked, tb, {"changed": changed, **told})
         if effect is None:
-            asked.screen.say(f"Changed nothing: {clean(nothing)}.")
+            asked.screen.say(f"Changed nothing: {from_here(nothing)}.")
         elif not changed:
             asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
         else:
@@ -116,7 +116,7 @@ def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
     screen = asked.screen
     screen.say(f"{past_tense(effect)} in {lasted}: {screen.paint(short(effect.id), 'cyan')}")
     if effect.remedy and effect.remedy.residue:
-        screen.say(screen.paint(f"Undo would leave behind: {clean(effect.remedy.residue)}", "yellow"))
+        screen.say(screen.paint(f"Undo would leave behind: {from_here(effect.remedy.residue)}", "yellow"))
 
 
 def past_tense(effect: "Effect") -> str:
@@ -134,7 +134,7 @@ def past_tense(effect: "Effect") -> str:
         "symlink": f"Linked {name}",
         "chmod": f"Set the mode of {name}",
     }
-    return done.get(change.kind) or f"Done: {near_text(clean(change.summary), place)}"
+    return done.get(change.kind) or f"Done: {from_here(change.summary)}"
 
 
 def _what(state: dict[str, Any]) -> str:
@@ -221,24 +221,20 @@ def _about_the_loss(asked: Asked) -> str:
 
 
 def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
-    screen, place = asked.screen, here()
-    summary = near_text(clean(plan["summary"]), place)
+    screen = asked.screen
+    summary = from_here(plan["summary"])
     if plan["changes_nothing"]:
         screen.say(f"Would change nothing: {summary}.")
         return
     if not plan["possible"]:
-        screen.say(
-            screen.paint(
-                f"Would be refused: {near_text(clean(plan['refused']), place) or f'{summary}.'}", "red"
-            )
-        )
+        screen.say(screen.paint(f"Would be refused: {from_here(plan['refused']) or f'{summary}.'}", "red"))
     else:
         exact = "undo would be exact" if plan["exact"] else "undo would not be exact"
         screen.say(f"Would {summary}; {exact}.")
     for one in plan["lost"]:
-        screen.say(f"  cannot be brought back: {near_text(clean(one), place)}")
+        screen.say(f"  cannot be brought back: {from_here(one)}")
     if plan["residue"]:
-        screen.say(f"  undo would leave behind: {near_text(clean(plan['residue']), place)}")
+        screen.say(f"  undo would leave behind: {from_here(plan['residue'])}")
 
 
 def mode_of(text: str) -> int:
