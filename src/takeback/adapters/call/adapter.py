@@ -273,7 +273,7 @@ def _kept(action: Action, result: Any) -> dict[str, Any]:
 def _lost(effect: Effect, error: BaseException) -> InDoubt:
     how = str(error) if isinstance(error, TimedOut) else in_words(error)
     return InDoubt(
-        f"{effect.change.summary}: whether it happened is not known ({how}).",
+        f"{effect.change.summary}: the outcome is unknown ({how}).",
         hint=f"`takeback show {short(effect.id)}` shows what is known.",
         effect=effect.id,
     )

@@ -42,7 +42,7 @@ def say_proposal(screen: Screen, effect: Effect) -> None:
     who = f" by {clean(effect.agent)}" if effect.agent else ""
     screen.say(f"{screen.paint(short(effect.id), 'cyan')}  {from_here(effect.change.summary)}")
     screen.say(f"          asked for{who} {when(effect.at, now())}")
-    screen.say(f"          with {from_here(effect.change.args.get('arguments', ''))}")
+    screen.say(f"          with {clean(effect.change.args.get('arguments', ''))}")
     screen.say(f"          way back: {screen.paint(from_here(effect.plan), 'red')}")
 
 

@@ -41,13 +41,13 @@ _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
 _SETTLING = {
     Ending.TAKEN_BACK: "takes its effects back",
-    Ending.RECORDED: "records what its command changed, which stays; `takeback undo` then takes it back",
-    Ending.STAYS: "settles what it left open, and its effects stay",
+    Ending.RECORDED: "records the changes of its command; they stay until you undo them",
+    Ending.STAYS: "settles its open effects; the others stay",
     Ending.FINISHED: "finishes the undo",
-    Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
-    Ending.DROPPED: "saves what its command had changed as a drop, which `takeback apply` makes",
-    Ending.APPLIED: "finishes what was being applied, or takes it back; then `takeback apply` can make it again",
-    Ending.NOTHING: "ends it: none of its effects is in force",
+    Ending.STUCK: "checks stuck effects again; a person decides about those that stay stuck",
+    Ending.DROPPED: "saves the changes of its command as a drop; `takeback apply` can make them",
+    Ending.APPLIED: "finishes the interrupted `apply`, or takes it back; then you can apply it again",
+    Ending.NOTHING: "ends it; none of its effects is in force",
 }
 
 
@@ -184,8 +184,8 @@ def _tell_dead(screen: Screen, status: Status) -> None:
     _say_some(screen, (), len(status.dead))
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
-        told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
+        told = f" That calls functions of {clean(', '.join(calls))}." if calls else ""
+        screen.hint(f"`takeback recover` {_SETTLING[ending]}.{told}")
     if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
         screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
 

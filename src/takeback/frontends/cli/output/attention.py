@@ -45,7 +45,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
 
 
 def _tell_decided(screen: Screen, status: Status) -> None:
-    """What nobody has to decide on any more, though its run has not made it."""
+    """Proposals that are decided, or can no longer be made, and whose run has not made them."""
     others = [one for one in status.proposals if one.decision or one.never]
     for one in others[:_MOST_WAITING]:
         word = "Waiting" if one.decision is None else "Approved" if one.decision.approved else "Denied"
@@ -72,10 +72,9 @@ def standing_of(one: "Proposal") -> str:
 
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:
-    name = screen.paint(short(effect.id), "cyan")
-    screen.say(
-        f"{screen.paint(f'{word:<9}', 'yellow')}{name} {from_here(effect.change.summary)}: {from_here(why)}"
-    )
+    name, summary = screen.paint(short(effect.id), "cyan"), effect.change.summary
+    told = f"{from_here(summary)}: {from_here(why.removeprefix(f'{summary}: '))}"
+    screen.say(f"{screen.paint(f'{word:<9}', 'yellow')}{name} {told}")
 
 
 def _more(screen: Screen, count: int) -> None:
@@ -139,11 +138,11 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
         ("Run", screen.paint(info.id, "cyan")),
         ("Name", from_here(info.name) + (f", agent {clean(info.agent)}" if info.agent else "")),
         ("Workflow", clean(info.workflow)),
-        ("Called", from_here(opened.get("arguments", ""))),
+        ("Called", clean(opened.get("arguments", ""))),
         ("Key", clean(info.key)),
         ("State", screen.state(state_shown(stands)) + (f": {clean(info.note)}" if info.note else "")),
         ("Due", _due(info, today)),
-        ("Result", from_here(closed.get("result", ""))),
+        ("Result", clean(closed.get("result", ""))),
         ("Began", when(info.opened_at, today)),
         ("Ended", when(info.closed_at, today) if ended else ""),
         ("Effects", done_in(stands)),

@@ -182,7 +182,7 @@ def _beside(effect: Effect, told: TableContext) -> str:
         name = ""
     marks = [_where(effect, told), f"{agent}: {name}" if agent and name else name or agent]
     if effect.state in (State.STUCK, State.ABORTED):
-        marks.append(clean(effect.note))
+        marks.append(near_text(clean(effect.note), told.here))
     if effect.dropped and effect.state is State.DROPPED:
         marks.append(f"until {local_time(effect.dropped.until, told.now)}")
     return ", ".join(filter(None, marks))
