@@ -12,6 +12,8 @@ import pytest
 
 import takeback
 from takeback import checks
+from takeback.api import opened_of
+from takeback.api.upkeep import settle_first
 from tests.behaviour.conftest import Scene
 from tests.damage import another_byte, effect_that_says, rewrite_records
 
@@ -72,7 +74,7 @@ def test_a_damaged_record_of_a_dead_run_does_not_lock_the_store(scene: Scene, br
             tb.forget(damaged)
             tb.sweep(grace=0)
     with takeback.open(path) as tb:
-        tb.settle_first(calls=True)
+        settle_first(opened_of(tb), calls=True)
         assert tb.recovered == ()
 
 

@@ -169,6 +169,35 @@ def test_what_a_dead_process_left_in_the_workshop_is_cleared(tmp_path: Path) -> 
     assert os.listdir(place) == []
 
 
+@pytest.mark.parametrize("order", ["the layer's form first", "another file first"])
+def test_half_of_a_layer_is_cleared_and_not_waited_for(tmp_path: Path, order: str) -> None:
+    """As a process leaves it that is killed while it removes a merged layer; directories list in any order."""
+    place = tmp_path / "commands"
+    code = (
+        "import os, sys\nfrom takeback.runs.commands.scratch import workshop\n"
+        "with workshop(sys.argv[1]) as mine:\n    os.mkdir(mine + '/layer')\n"
+        "    open(mine + '/about.json', 'w').close()\n    open(mine + '/layer/file', 'w').close()\n"
+        "    open(mine + '/layer/layer.json', 'w').close()\n    os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(place)], check=True, timeout=120)
+    (left,) = place.iterdir()
+    assert clear(str(place)) == 0 and left.exists()  # whole: it is saved as a drop first
+    if order == "another file first":
+        removed: list[str] = []
+
+        def unlink(self: object, name: str, *, dir_fd: int) -> None:
+            removed.append(name)
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("takeback.runs.commands.scratch.Freeing.unlink", unlink)
+            remove_all(str(left))
+        assert removed
+    else:
+        (left / "layer" / "layer.json").unlink()
+    assert left.exists() and clear(str(place)) == 1 and not left.exists()
+
+
 def test_removing_does_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "precious").write_text("x")

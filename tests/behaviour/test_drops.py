@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from takeback.model.effect import DropReason
 from takeback.runs.run import core_of
 from takeback.storage.notes import Bound, untold
@@ -279,8 +280,8 @@ def test_where_there_is_no_room_a_drop_is_final(
         def no_room(more: int) -> None:
             raise full
 
-        limits = tb.parts.drops._replace(refuse_without_room=no_room)
-        core_of(run).parts = tb.parts._replace(drops=limits)
+        limits = opened_of(tb).parts.drops._replace(refuse_without_room=no_room)
+        core_of(run).parts = opened_of(tb).parts._replace(drops=limits)
         outcome = run.command("echo x > a; exit 1", cwd=world.root)
     assert (outcome.exit_code, outcome.dropped, outcome.final) == (1, None, "room")
 
@@ -316,7 +317,7 @@ def test_a_drop_that_another_process_decides_on_meanwhile_is_no_error(
     with takeback.open(store) as tb, takeback.open(store) as other:
         dropped = tb.effect(failed(tb, world, "echo x > a; exit 1").id)
         _ = other.apply(dropped) if meanwhile == "apply" else other.discard(dropped, now=True)
-        forget(tb.parts, [Verdict(dropped, True, "goes")], str(store / "held"))
+        forget(opened_of(tb).parts, [Verdict(dropped, True, "goes")], str(store / "held"))
         left = tb.effect(dropped.id)
         assert left.state.value == {"apply": "done", "erase": "aborted"}[meanwhile]
         assert not left.forgotten

@@ -4,12 +4,13 @@ import pytest
 
 import takeback
 from takeback.adapters.protocol import Receipt
+from takeback.api import opened_of
 from takeback.model.effect import Effect
 from tests.behaviour.conftest import Scene
 
 
 def test_an_apply_that_did_nothing_is_found_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = scene.tb.parts.adapters["file"]
+    adapter = opened_of(scene.tb).parts.adapters["file"]
     monkeypatch.setattr(adapter, "apply", lambda effect: Receipt())
 
     with scene.tb.run("lie") as run, pytest.raises(takeback.VerifyFailed):
@@ -22,7 +23,7 @@ def test_an_apply_that_did_nothing_is_found_out(scene: Scene, monkeypatch: pytes
 def test_an_apply_that_wrote_something_else_is_stuck_and_says_so(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adapter = scene.tb.parts.adapters["file"]
+    adapter = opened_of(scene.tb).parts.adapters["file"]
 
     def garble(effect: Effect) -> Receipt:
         scene.put("a", "something else")
@@ -58,7 +59,7 @@ def test_a_stuck_effect_blocks_its_path_until_a_person_put_it_right(
 def test_undo_of_a_run_with_a_stuck_effect_takes_back_the_rest_and_is_not_called_done(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, several: bool
 ) -> None:
-    adapter = scene.tb.parts.adapters["file"]
+    adapter = opened_of(scene.tb).parts.adapters["file"]
 
     def garble(effect: Effect) -> Receipt:
         scene.put("a", "something else")

@@ -13,6 +13,7 @@ import pytest
 
 import takeback
 from takeback.adapters.protocol import Assessment
+from takeback.api import opened_of
 from takeback.engine import drop, held, review, settle, transaction, watch, write
 from takeback.engine.guards import DOORS, Door, Safeguard
 from takeback.engine.parts import Parts
@@ -92,7 +93,7 @@ class Bench(Scene):
             return lambda *about: change(real(*about))
 
         for name in ("file", "command", "tree", "sqlite"):
-            adapter = self.tb.parts.adapters[name]
+            adapter = opened_of(self.tb).parts.adapters[name]
             self.patch.setattr(adapter, "assess", seeing(adapter.assess))
 
     def terms(self, **asked: Any) -> None:
@@ -207,7 +208,7 @@ def _suspect(bench: Bench) -> None:
 
 
 def _own_store(bench: Bench) -> None:
-    bench.assess(lambda seen: seen._replace(resources=(bench.tb.parts.off_limits,)))
+    bench.assess(lambda seen: seen._replace(resources=(opened_of(bench.tb).parts.off_limits,)))
 
 
 def _loss(bench: Bench) -> None:

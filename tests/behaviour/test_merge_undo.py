@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from tests.behaviour.conftest import Scene
 
 LINES = [f"line {n}\n" for n in range(1, 21)]
@@ -250,7 +251,7 @@ def test_what_is_large_or_binary_is_refused_soon(scene: Scene, kind: str) -> Non
 
 @contextmanager
 def edited_right_before_it_is_applied(scene: Scene, text: str) -> Iterator[None]:
-    adapter: Any = scene.tb.parts.adapters["file"]
+    adapter: Any = opened_of(scene.tb).parts.adapters["file"]
     apply = adapter.apply
 
     def after_a_person(effect: takeback.Effect) -> Any:

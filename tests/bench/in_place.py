@@ -16,6 +16,7 @@ from takeback.adapters.watch.inotify import Inotify
 from takeback.adapters.watch.roots import root_of
 from takeback.adapters.watch.scan import Bounds
 from takeback.adapters.watch.watched_root import WatchedRoot
+from takeback.api import opened_of
 from takeback.runs.watch import place_of
 
 EDITS = 10
@@ -88,7 +89,7 @@ def measure(place: Path, files: int, rounds: int) -> None:
     os.sync()
     first_git = timed(git_checkpoint)
     with takeback.open(place / "store") as tb:
-        stored = place_of(tb.parts)
+        stored = place_of(opened_of(tb).parts)
         root = root_of(tree)
         watched = WatchedRoot(root, stored)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import takeback
+from takeback.api import opened_of
+from takeback.api.upkeep import needs_recovery
 from takeback.errors import Misuse, ResourceUnreachable
 from takeback.runs.run import core_of
 from takeback.sandbox.layer_owner import _have_done
@@ -31,7 +33,7 @@ def test_a_commit_without_room_leaves_the_steps(tmp_path: Path, world: World, le
                 box.commit()
             assert full.value.hint and os.listdir(world.root) == []
         with takeback.open(place / "store") as tb:
-            assert not tb.needs_recovery()
+            assert not needs_recovery(opened_of(tb))
         filler.unlink()
         with takeback.open(place / "store") as tb:
             with tb.run("goes on") as run, run.sandbox(box=box.id) as box:

@@ -176,6 +176,84 @@ def test_the_run_of_a_killed_session_is_ended_and_its_steps_stay(world: World) -
     assert shell(world, "--box", box["box"], "-c", "cat a").stdout == "1\n"
 
 
+DRY_SCRIPT = """\
+echo one > a
+echo two > b
+rm there.txt; false
+:undo
+touch c
+:commit
+:export image.tar
+ls; ls $TAKEBACK_STORE
+exit 3
+"""
+
+
+def files_in(*roots: Path) -> dict[str, tuple[int, bytes]]:
+    found = [file for root in roots for file in root.rglob("*")]
+    return {str(one): (one.lstat().st_mode, one.read_bytes() if one.is_file() else b"") for one in found}
+
+
+@pytest.mark.root
+def test_a_dry_run_runs_the_commands_for_real_and_keeps_nothing(world: World, store: Path) -> None:
+    (world / "there.txt").write_text("there")
+    takeback("run", "--", "true")
+    shell(
+        world, "-c", "touch a", "-c", "touch b", "-c", ":changes"
+    )  # its empty directories for scratch are there from now on
+    before = files_in(world.root, store)
+
+    said = shell(world, "--dry-run", "--commit", script=DRY_SCRIPT)
+
+    assert (said.returncode, said.stdout) == (3, "a\nc\nthere.txt\n"), said.stderr
+    assert said.stderr.splitlines() == [
+        "takeback: it failed (exit code 1), so nothing was changed.",
+        f"takeback: Took back 1 step; you are in {world.root}.",
+        "takeback: Would merge: 2 added.",
+        "takeback: Would export to image.tar.",
+        "takeback: would change: 2 added; nothing was changed.",
+        "  + a",
+        "  + c",
+    ]
+    assert files_in(world.root, store) == before
+    told = json.loads(shell(world, "--dry-run", "--json", "-c", "echo 1 > a; echo out", "-c", "false").stdout)
+    assert told["dry_run"] is True
+    assert [one["kind"] for one in told["changes"]] == ["added"]
+    assert [(one["exit_code"], one["effect"], one["dropped"]) for one in told["commands"]] == [
+        (0, None, None),
+        (1, None, None),
+    ]
+    assert files_in(world.root, store) == before
+
+
+@pytest.mark.root
+def test_a_dry_run_makes_no_store_and_continues_no_box(world: World, store: Path) -> None:
+    assert shell(world, "--dry-run", "-c", "touch a").returncode == 0
+    assert not store.exists() and os.listdir(world.root) == []
+    said = shell(world, "--dry-run", "--box", "abcd", "-c", "touch a")
+    assert said.returncode == 125 and "`takeback shell --box abcd -c :changes`" in said.stderr
+
+
+@pytest.mark.root
+def test_the_next_command_removes_what_a_killed_dry_run_left(world: World, store: Path) -> None:
+    shell(world, "-c", "true")
+    with subprocess.Popen(
+        [sys.executable, "-m", "takeback", "shell", "--dry-run"],
+        cwd=world.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdin and process.stdout
+            process.stdin.write("echo 1 > a\necho told\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "told\n"
+        finally:
+            process.kill()
+    assert os.listdir(store / "commands")
+    takeback("recover")
+    assert os.listdir(store / "commands") == []
+    assert [one["name"].split()[0] for one in json.loads(takeback("runs", "--all", "--json"))] == ["shell"]
+
+
 @pytest.mark.root
 def test_on_a_terminal_it_asks_and_a_failing_command_ends_nothing(world: World) -> None:
     leader, follower = pty.openpty()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from _thread import get_ident
 from typing import Any
 
 import takeback
@@ -28,10 +29,15 @@ def pay_in_time(source: str, target: str, cents: int, *, key: str) -> Any:
 pay_in_time.undo(give_back_once, verify=find_reversal, settles_in=4)
 
 
+def _stop() -> None:
+    """Stop this process. Sent to the process, another thread might take the signal, and this one run on for a while."""
+    signal.pthread_kill(get_ident(), signal.SIGSTOP)
+
+
 @takeback.action(verify=find_payment, timeout=30)
 def pay_after_a_pause(source: str, target: str, cents: int, *, key: str) -> Any:
     """Whoever calls it is stopped in the middle of the call, before anything is sent."""
-    os.kill(os.getpid(), signal.SIGSTOP)
+    _stop()
     return ask("/transfers", {"source": source, "target": target, "cents": cents}, key)
 
 
@@ -43,7 +49,7 @@ def pay_after_a_pause_in_time(source: str, target: str, cents: int, *, key: str)
     """The same, for someone who does not wait for it; stopped only once."""
     if not os.path.exists(os.environ["WAS_PAUSED"]):
         with open(os.environ["WAS_PAUSED"], "w"):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            _stop()
     return ask("/transfers", {"source": source, "target": target, "cents": cents}, key)
 
 

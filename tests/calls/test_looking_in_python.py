@@ -12,7 +12,10 @@ import pytest
 
 import takeback
 from examples.office import BankOffice
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
+from takeback.api.undo import to_redo, undo_span
+from takeback.api.upkeep import needs_recovery, settle_first
+from takeback.api.workflows import submit_named, worker_for
 from takeback.model.run import RunState
 from takeback.runs.scope import Span
 from tests.calls.own import order
@@ -42,15 +45,15 @@ with tb.run(what, agent="robot") as run:
 """
 KILLED = ("files", "paid", "in doubt")
 
-# What each public method of an opened store does.
+# What each public name of an opened store does, and what our own front ends have besides.
 LOOKS: dict[str, Callable[[Takeback], object]] = {
     "path": lambda tb: tb.path,
     "store": lambda tb: tb.store,
-    "here": lambda tb: tb.here(),
+    "here": lambda tb: opened_of(tb).here(),
     "tell": lambda tb: tb.tell,
-    "progress": lambda tb: tb.progress,
+    "progress": lambda tb: opened_of(tb).progress,
     "given_up": lambda tb: tb.given_up,
-    "parts": lambda tb: tb.parts,
+    "parts": lambda tb: opened_of(tb).parts,
     "recovered": lambda tb: tb.recovered,
     "unrecovered": lambda tb: tb.unrecovered,
     "effect": lambda tb: [tb.effect("@"), tb.effect(tb.effects()[0].id)],
@@ -63,13 +66,13 @@ LOOKS: dict[str, Callable[[Takeback], object]] = {
     "rows": lambda tb: tb.rows(tb.effects()[0]),
     "runs": lambda tb: [tb.runs(), tb.runs(project=".")],
     "find_run": lambda tb: tb.find_run("paid"),
-    "run_meant": lambda tb: [tb.run_meant("paid"), tb.run_meant("nosuch")],
+    "run_meant": lambda tb: [opened_of(tb).run_meant("paid"), opened_of(tb).run_meant("nosuch")],
     "checkpoints": lambda tb: [tb.checkpoints(), tb.checkpoints(run="paid")],
     "dead_runs": lambda tb: tb.dead_runs(),
-    "needs_recovery": lambda tb: tb.needs_recovery(),
+    "needs_recovery": lambda tb: needs_recovery(opened_of(tb)),
     "pending": lambda tb: tb.pending(),
     "size": lambda tb: tb.size(),
-    "to_redo": lambda tb: tb.to_redo(),
+    "to_redo": lambda tb: to_redo(opened_of(tb)),
     "verify": lambda tb: [tb.verify(), tb.verify(read_data=True)],
     "result": lambda tb: tb.result("workflow", timeout=0),
     "keep": lambda tb: tb.keep("@"),
@@ -81,7 +84,7 @@ CHANGES: dict[str, Callable[[Takeback], object]] = {
     "resume": lambda tb: tb.resume("asks").leave(),
     "undo": lambda tb: tb.undo(tb.find_run("well")),
     "undo_to": lambda tb: tb.undo_to("point", run="well"),
-    "undo_span": lambda tb: tb.undo_span(Span(None, tb.find_run("well").id, seq=0, began=0)),
+    "undo_span": lambda tb: undo_span(opened_of(tb), Span(None, tb.find_run("well").id, seq=0, began=0)),
     "redo": lambda tb: tb.redo(),
     "accept": lambda tb: tb.accept(tb.effects(run="well")[0]),
     "apply": lambda tb: tb.apply(tb.effects(run="well")[0]),
@@ -92,17 +95,17 @@ CHANGES: dict[str, Callable[[Takeback], object]] = {
     "deny": lambda tb: tb.deny(tb.pending()[0], by="bea"),
     "settle": lambda tb: tb.settle(tb.effects(run="well")[0], True),
     "submit": lambda tb: tb.submit(order, "new"),
-    "submit_named": lambda tb: tb.submit_named("own:order", '{"key": "new"}'),
+    "submit_named": lambda tb: submit_named(opened_of(tb), "own:order", '{"key": "new"}'),
     "signal": lambda tb: tb.signal("workflow", "hello"),
     "forget": lambda tb: tb.forget(tb.effects(run="well")[0]),
     "sweep": lambda tb: tb.sweep(),
     "unprotect": lambda tb: tb.unprotect("sqlite:///own.db"),
-    "settle_first": lambda tb: tb.settle_first(),
+    "settle_first": lambda tb: settle_first(opened_of(tb)),
 }
 SETTLES: dict[str, Callable[[Takeback], object]] = {
     "recover": lambda tb: tb.recover(),
     "work": lambda tb: tb.work(order, until_idle=True),
-    "worker": lambda tb: tb.worker({order.name: order}),
+    "worker_for": lambda tb: worker_for(opened_of(tb), {order.name: order}),
 }
 # Parts of a change that is under way; and a copy takes what is unfinished along as it is.
 WITHIN = {"stay_within_limits", "copy_to"}
@@ -215,7 +218,7 @@ def _tried(method: Callable[[Takeback], object], tb: Takeback) -> takeback.Takeb
 def test_finding_2_every_public_method_says_what_it_does() -> None:
     public = {name for name in dir(Takeback) if not name.startswith("_")}
     declared = [*LOOKS, *CHANGES, *SETTLES, *WITHIN]
-    assert set(declared) == public and len(declared) == len(public)
+    assert public < set(declared) and len(declared) == len(set(declared))
 
 
 def test_finding_2_opening_and_looking_in_python_never_act(crashed: Crashed) -> None:

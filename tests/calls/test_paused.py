@@ -14,6 +14,7 @@ import pytest
 
 import takeback
 from examples.office import ROOT, BankOffice
+from takeback.api import opened_of
 from tests.calls.own import paused_order
 from tests.calls.programs import payer, said
 from tests.servers.process import wait_until
@@ -56,7 +57,7 @@ def test_that_it_is_not_there_is_not_believed_while_the_one_who_calls_is_only_st
     """As someone sees it who has taken over the run, past its lease."""
     with takeback.open(store) as tb:
         (effect,) = tb.effects()
-        adapter = tb.parts.adapters["call"]
+        adapter = opened_of(tb).parts.adapters["call"]
         with pytest.raises(takeback.InDoubt, match=f"process {paused.pid} is still in the middle"):
             adapter.verify(effect)
         paused.send_signal(signal.SIGKILL)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from takeback.model.effect import OPEN_STATES, PERSON
 from takeback.model.plan import Standing
 from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_settled, open_wrapped
@@ -186,8 +187,8 @@ def _assert_journal_agrees(tb: takeback.Takeback, effects: tuple[takeback.Effect
             newest[effect.change.resource] = effect
     for effect in newest.values():
         if effect.state == "done" and effect.targets and not _overlapped_later(effect, effects):
-            adapter = tb.parts.adapters[effect.change.adapter]
-            sighting = adapter.verify(whole(tb.parts, effect))
+            adapter = opened_of(tb).parts.adapters[effect.change.adapter]
+            sighting = adapter.verify(whole(opened_of(tb).parts, effect))
             assert sighting.standing is Standing.AFTER, f"{where}: {effect.change.summary}: {sighting}"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from takeback.model.mounts import SANDBOX_NOTE, SANDBOX_TRIAL
 from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, settle, sweep
@@ -232,7 +233,7 @@ def test_an_undo_that_must_be_brought_back_is_brought_back_by_whoever_comes_afte
 
     def action(boundaries: Boundaries) -> None:
         with open_wrapped(str(scene.store), boundaries) as tb:
-            adapter: Any = tb.parts.adapters
+            adapter: Any = opened_of(tb).parts.adapters
             inner = adapter._inner["file"]
             apply = inner.apply
 

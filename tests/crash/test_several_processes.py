@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from takeback.model.effect import State
 from tests.crash.scenes import Scene, assert_settled
 
@@ -196,7 +197,7 @@ def test_an_edit_between_the_look_and_the_capture_is_noticed(scene: Scene) -> No
         with tb.run("two files") as run:
             effect = run.write_all({scene / "one": "1", scene / "two": "2"})
         assert effect
-        adapter: Any = tb.parts.adapters["file"]
+        adapter: Any = opened_of(tb).parts.adapters["file"]
         capture = adapter.capture
 
         def after_someone_else(effect: takeback.Effect, offer: Any) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 
 import takeback
 from takeback.adapters.file.adapter import FileAdapter
+from takeback.api import opened_of
+from takeback.api.upkeep import settle_first
 from takeback.model.record import Kind
 from takeback.storage.protocols import Query
 
@@ -37,7 +39,7 @@ def facts(tb: takeback.Takeback) -> dict[str, Any]:
 def settled() -> takeback.Takeback:
     """The store, with everything settled that a crash left."""
     tb = takeback.open(STORE)
-    tb.settle_first(calls=True)
+    settle_first(opened_of(tb), calls=True)
     return tb
 
 

@@ -14,7 +14,6 @@ from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generat
 
 SOURCE = ROOT / "src" / "takeback"
 API = "api/__init__.py"
-INTERNAL = ("parts", "submit_named", "worker")  # for our own front ends
 # Methods of a run that have a chapter of their own.
 CALLS = ("call", "call_all", "fork")
 LASTING = ("remember", "sleep", "wait")
@@ -301,7 +300,7 @@ def _methods(file: str, name: str, *chosen: str) -> str:
 
 def _names(file: str, name: str) -> tuple[str, ...]:
     found = (node.name for node in _functions(file, name) if not _abstract(node))
-    return tuple(one for one in found if not one.startswith("_") and one not in INTERNAL)
+    return tuple(one for one in found if not one.startswith("_"))
 
 
 def _functions(file: str, name: str) -> list[ast.FunctionDef]:

@@ -25,7 +25,7 @@ STANDING = "--run --dry-run"
 CONFLICTS = "--merge --skip-conflicts --force"
 COMMAND_LINE = {
     "run": "--name --agent --in-place --root --hold --on-failure --dry-run",
-    "shell": "",
+    "shell": "--dry-run",
     "write": "--check --mode --dry-run",
     "rm": "--dry-run",
     "mv": "--dry-run",
@@ -124,6 +124,15 @@ PYTHON: dict[Any, dict[str, str]] = {
         "remember": "",
     },
 }
+# All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
+PUBLIC_NAMES = {
+    Takeback: "accept apply approve checkpoints close copy_to dead_runs deny discard effect effects find_run forget "
+    "given_up keep path pending pin recover recovered redo result resume rows run runs session settle signal size "
+    "store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
+    Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
+    "keep leave mkdir move name program remember sandbox sleep sql state suspend symlink take_back undo wait watch "
+    "write write_all",
+}
 NAMES_TO_COME: dict[Any, str] = {
     Takeback: "rehearse finish_watch",
     Run: "acall awatch container iac objects canary switch",
@@ -166,6 +175,11 @@ def test_python_names_and_their_arguments_are_those_of_the_interface(of: Any) ->
         named = getattr(of, name)
         if arguments:
             assert set(arguments.split()) - inspect.signature(named).parameters.keys() == set(), name
+
+
+@pytest.mark.parametrize("of", PUBLIC_NAMES, ids=lambda of: of.__name__)
+def test_the_public_names_are_these_and_no_plumbing(of: type) -> None:
+    assert sorted(name for name in vars(of) if not name.startswith("_")) == PUBLIC_NAMES[of].split()
 
 
 def test_what_is_still_to_come_is_not_here_yet() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import takeback
 from takeback.adapters.database import Databases
+from takeback.api import opened_of
 from takeback.testing.door_suite import FAILED, INTENT, ONLOOKER, TWICE, DoorScene
 from tests.doors.files import APPLIED, BY_ITSELF, NO_KEY
 from tests.servers.process import PASSWORD
@@ -153,9 +154,9 @@ class DatabaseDoor(DoorScene):
     def _set_up(self) -> None:
         self._server.plain([*TABLES, *self._given])
         with takeback.open(self.store) as tb:
-            adapter = tb.parts.adapters[self.engine]
+            adapter = opened_of(tb).parts.adapters[self.engine]
             assert isinstance(adapter, Databases)
-            adapter.protect(tb.parts.named(self.address), ())
+            adapter.protect(opened_of(tb).parts.named(self.address), ())
 
     @contextmanager
     def opened(self, run: takeback.Run, review: bool = False) -> Iterator[Any]:

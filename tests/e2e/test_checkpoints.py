@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import takeback as library
+from takeback.api import opened_of
+from takeback.api.undo import undo_span
 from takeback.runs.scope import Span
 from tests.e2e.conftest import CommandLine
 from tests.e2e.test_projects import at, on_a_terminal
@@ -156,12 +158,12 @@ def test_something_that_happens_while_one_is_asked_is_not_taken_along(place: Pat
         with tb.run("one") as run:
             point = run.checkpoint("here")
             run.write("a", "1")
-        span = Span(tb.here(), seq=point.seq)
-        plan = tb.undo_span(span, dry_run=True)
+        span = Span(opened_of(tb).here(), seq=point.seq)
+        plan = undo_span(opened_of(tb), span, dry_run=True)
         with tb.run("two") as run:
             run.write("b", "2")
         with pytest.raises(library.StoreBusy, match="in the meantime"):
-            tb.undo_span(span, [one.id for one in plan.effects])
+            undo_span(opened_of(tb), span, [one.id for one in plan.effects])
     assert sorted(os.listdir()) == [".git", "a", "b"]
 
 

@@ -10,6 +10,8 @@ from random import Random
 import pytest
 
 import takeback
+from takeback.api import opened_of
+from takeback.api.undo import to_redo
 from tests.format.make_golden_store import place, unpack
 from tests.world import picture
 
@@ -128,5 +130,5 @@ def test_its_effects_belong_to_a_project_before_and_after_the_first_write(
     newest = golden.effect("@", project=world)
     golden.undo(newest)
     assert [one.id for one in golden.effects(project=world)][:-1] == everything
-    assert [one.id for one in golden.to_redo(project=world)] == [golden.effects()[-1].id]
+    assert [one.id for one in to_redo(opened_of(golden), project=world)] == [golden.effects()[-1].id]
     assert golden.verify().findings == ()

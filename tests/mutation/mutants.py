@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         "opening a store settles nothing",
         "api/__init__.py",
-        (("    opened_of(tb).settles = recover", "    tb.settle_first(calls=True)"),),
+        (("    opened_of(tb).settles = recover", "    upkeep.settle_first(opened_of(tb), calls=True)"),),
         ("tests/calls/test_looking_in_python.py", "-k", "never_act"),
     ),
     Mutant(

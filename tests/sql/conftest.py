@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import takeback
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
 from tests.sql.pg_bench import PgBench
 
 _SQLITE = (
@@ -79,8 +79,8 @@ def tb(tmp_path: Path) -> Iterator[Takeback]:
 def protected(shop: Shop, tb: Takeback) -> Shop:
     from takeback.adapters.database import Databases
 
-    database = tb.parts.named(shop.url)
-    adapter = tb.parts.adapters[database.engine]
+    database = opened_of(tb).parts.named(shop.url)
+    adapter = opened_of(tb).parts.adapters[database.engine]
     assert isinstance(adapter, Databases)
     adapter.protect(database, ())
     return shop

@@ -14,6 +14,7 @@ from threading import Event
 from typing import Protocol
 
 import takeback
+from takeback.api import opened_of
 from takeback.engine.parts import adapter_of
 from takeback.model.effect import OPEN_STATES, State
 from tests.servers.process import LIMIT
@@ -65,9 +66,9 @@ class Killer:
         os.environ["APP_DB"] = address
         try:
             with takeback.open(self.store) as tb:
-                database = tb.parts.named(ADDRESS)
+                database = opened_of(tb).parts.named(ADDRESS)
                 self.victim.prepare()
-                adapter_of(tb.parts, database.engine).protect(database, ())  # pyright: ignore
+                adapter_of(opened_of(tb).parts, database.engine).protect(database, ())  # pyright: ignore
             for way in ways:
                 self.murder(way)
         finally:

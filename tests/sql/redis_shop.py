@@ -9,6 +9,7 @@ import redis
 
 import takeback
 from takeback.adapters.redis.adapter import RedisAdapter
+from takeback.api import opened_of
 from tests.servers.redis import RedisDatabase
 from tests.sql.redis_world import picture
 
@@ -23,7 +24,7 @@ class Shop:
 
     @property
     def adapter(self) -> RedisAdapter:
-        found = self.tb.parts.adapters["redis"]
+        found = opened_of(self.tb).parts.adapters["redis"]
         assert isinstance(found, RedisAdapter)
         return found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
 from takeback.audit.rows import receipt_of
 from takeback.model.effect import Effect
 from tests.sql.conftest import Shop
@@ -24,7 +24,7 @@ def test_one_number_everywhere(tb: Takeback, shop: Shop, case: str) -> None:
     shop.outside("INSERT INTO loose VALUES (1, 1), (1, 1), (2, 2), (3, 3), (3, 3), (4, 4)")
     shop.outside("CREATE TABLE seats (id INTEGER PRIMARY KEY, place INTEGER UNIQUE)")
     shop.outside("INSERT INTO seats VALUES (1, 1), (2, 2)")
-    tb.parts.adapters[shop.engine].protect(tb.parts.named(shop.url), ())  # pyright: ignore
+    opened_of(tb).parts.adapters[shop.engine].protect(opened_of(tb).parts.named(shop.url), ())  # pyright: ignore
     with tb.run("agent") as run:
         db = run.sql(shop.url)
         with db.transaction() as made:

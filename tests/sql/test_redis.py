@@ -9,6 +9,7 @@ import pytest
 import takeback
 from takeback.adapters.redis.images import Image
 from takeback.adapters.redis.keys import KnownKeys, choose
+from takeback.api import opened_of
 from takeback.errors import Misuse, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
 from takeback.testing.adapter_suite import Desk
@@ -265,7 +266,7 @@ def test_rows_tell_what_each_key_was_and_became(shop: Shop) -> None:
 
 def test_unprotecting_leaves_nothing_behind(shop: Shop) -> None:
     shop.do("SET", "k", "v")
-    database = shop.tb.parts.named(shop.database.url)
+    database = opened_of(shop.tb).parts.named(shop.database.url)
     assert shop.adapter.cover(database).tier == "full"
     shop.adapter.unprotect(database, ())
     assert shop.others.keys("*") == [b"k"]
@@ -372,7 +373,7 @@ def test_the_key_is_told_in_the_journal_and_what_it_holds_never_quoted_or_not(sh
 
 def test_redis_has_no_tables_and_unprotecting_says_what_is_true(shop: Shop) -> None:
     shop.do("SET", "k", "v")
-    database = shop.tb.parts.named(shop.database.url)
+    database = opened_of(shop.tb).parts.named(shop.database.url)
     for work in (shop.adapter.protect, shop.adapter.unprotect):
         with pytest.raises(Misuse, match="no tables"):
             work(database, ["foo"])

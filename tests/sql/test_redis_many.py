@@ -8,6 +8,7 @@ import pytest
 
 import takeback
 from takeback.adapters.redis import marks, session
+from takeback.api import opened_of
 from takeback.errors import Refused
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
@@ -95,7 +96,7 @@ def test_a_flush_whose_process_died_is_kept_by_whoever_comes_next(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(session, "drain", dies)
         adapter = many.adapter
-        database = many.tb.parts.named(many.database.url)
+        database = opened_of(many.tb).parts.named(many.database.url)
         effect = Desk(adapter).intend(
             Change("redis", "sql", resource_of(database), "FLUSHDB", {"database": to_json(database)})
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from takeback.errors import Unavailable
 from takeback.model.effect import Effect
 from tests.servers.fixtures import needed, running
@@ -26,7 +27,7 @@ def server(request: pytest.FixtureRequest, server_place: Place) -> Iterator[Redi
 
 
 def marked(tb: takeback.Takeback, effect: Effect) -> bool:
-    return tb.parts.adapters["redis"].verify(effect).standing == "after"
+    return opened_of(tb).parts.adapters["redis"].verify(effect).standing == "after"
 
 
 @pytest.mark.slow

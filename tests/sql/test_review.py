@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
 from takeback.frontends.cli.main import main
 from tests.sql.conftest import Shop
 from tests.sql.test_run_sql import USERS, users
@@ -97,7 +97,7 @@ def test_what_the_database_gave_up_cannot_be_kept(tb: Takeback, protected: Shop)
         db = run.sql(protected.url, review=True)
         effect = db.execute(ADMIN).effect
         assert effect
-        adapter = tb.parts.adapters[protected.engine]
+        adapter = opened_of(tb).parts.adapters[protected.engine]
         adapter.undo(effect)  # as an administrator would, or the limit
         with pytest.raises(takeback.Refused, match="not held any more"):
             run.apply(effect)
@@ -144,10 +144,11 @@ def test_a_bad_limit_is_refused(tb: Takeback, protected: Shop) -> None:
 
 _DIES_DECIDED = """
 import os, sys, takeback
+from takeback.api import opened_of
 with takeback.open(sys.argv[1]) as tb:
     run = tb.run("agent").__enter__()
     effect = run.sql(sys.argv[2], review=True).execute(sys.argv[3]).effect
-    adapter = tb.parts.adapters[effect.change.adapter]
+    adapter = opened_of(tb).parts.adapters[effect.change.adapter]
     apply = adapter.apply
     def dies(effect):
         if sys.argv[4] == "after":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import takeback
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
 from takeback.runs.sql import Sql
 from tests.sql.conftest import Shop
 
@@ -268,7 +268,7 @@ def test_the_loser_of_two_undos_is_told_who_is_at_it(
     with tb.run("agent") as run:
         effect = run.sql(protected.url).execute("UPDATE users SET role = 'x' WHERE id = 1").effect
     assert effect
-    adapter = tb.parts.adapters[protected.engine]
+    adapter = opened_of(tb).parts.adapters[protected.engine]
     apply, told = adapter.apply, []
 
     def meanwhile(undo: Any) -> Any:

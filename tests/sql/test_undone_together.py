@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import takeback
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
 from tests.sql.conftest import Shop
 
 _HISTORIES = [
@@ -31,8 +31,8 @@ def items(shop: Shop, tb: Takeback) -> Shop:
 
     shop.outside("CREATE TABLE items (id INTEGER PRIMARY KEY, name VARCHAR(40), role VARCHAR(40))")
     shop.outside("INSERT INTO items VALUES (1, 'ann', 'member'), (2, 'bob', 'member'), (3, 'cid', 'admin')")
-    database = tb.parts.named(shop.url)
-    adapter = tb.parts.adapters[database.engine]
+    database = opened_of(tb).parts.named(shop.url)
+    adapter = opened_of(tb).parts.adapters[database.engine]
     assert isinstance(adapter, Databases)
     adapter.protect(database, ())
     return shop

@@ -13,6 +13,7 @@ from takeback.adapters.mariadb.wire import Wire
 from takeback.adapters.postgres.patient_connection import PatientConnection
 from takeback.adapters.redis.connection import RedisLink
 from takeback.adapters.sqlite.process import SqliteChild
+from takeback.api import opened_of
 from takeback.testing.crash import (
     Boundaries,
     in_a_process,
@@ -45,8 +46,8 @@ class Ground(NamedTuple):
             for statement in ("SET a 1", "SET b 1") if self.engine == "redis" else (*CLEAR, *SET_UP):
                 self.outside(statement)
             tb.unprotect(ADDRESS)
-            database = tb.parts.named(ADDRESS)
-            adapter = tb.parts.adapters[database.engine]
+            database = opened_of(tb).parts.named(ADDRESS)
+            adapter = opened_of(tb).parts.adapters[database.engine]
             assert isinstance(adapter, Databases)
             adapter.protect(database, ())
             for statement in WORK.get(

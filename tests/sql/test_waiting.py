@@ -16,7 +16,8 @@ import pytest
 
 import takeback
 from takeback.adapters.postgres import patient_connection
-from takeback.api import Takeback
+from takeback.api import Takeback, opened_of
+from takeback.api.upkeep import needs_recovery
 from takeback.errors import RowsHeld
 from takeback.model.database import Holder
 from takeback.model.ids import short
@@ -44,8 +45,8 @@ def preparing(postgres_prepared, tb: Takeback) -> Iterator[Shop]:
     shop = served(database, "postgres")
     for statement in SET_UP:
         shop.outside(statement)
-    named = tb.parts.named(shop.url)
-    tb.parts.adapters["postgres"].protect(named, ())  # pyright: ignore
+    named = opened_of(tb).parts.named(shop.url)
+    opened_of(tb).parts.adapters["postgres"].protect(named, ())  # pyright: ignore
     yield shop
     database.drop()
 
@@ -84,7 +85,7 @@ def test_an_undo_names_what_is_held(tb: Takeback, protected: Shop) -> None:
         with pytest.raises(RowsHeld, match=short(held.id)):
             tb.undo(first)
         assert users(tb, protected)[0] == (1, "ann", "root")
-        assert tb.effect(first.id).state == "done" and not tb.needs_recovery()
+        assert tb.effect(first.id).state == "done" and not needs_recovery(opened_of(tb))
         run.discard(held)
     tb.undo(first)
     assert users(tb, protected) == USERS
@@ -123,7 +124,7 @@ def test_a_transaction_of_an_application_stops_an_undo_in_time(
     assert protected.engine == "mariadb" or told[0].startswith("waiting for ")
     application.cursor().execute("ROLLBACK")
     application.close()
-    assert not tb.needs_recovery()
+    assert not needs_recovery(opened_of(tb))
     tb.undo(first)
     assert users(tb, protected) == USERS
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import takeback
+from takeback.api import opened_of
 from takeback.frontends.cli.output.terminal import BETWEEN, PATIENCE, Meter, line
 from takeback.model.progress import SILENT, CountedBlobs, Progress
 from tests.memory import MemoryBlobs
@@ -300,7 +301,7 @@ def test_the_bytes_of_one_file_are_counted_while_it_is_read(tmp_path: Path, work
     counts = Counts()
 
     with takeback.open(tmp_path / "store") as tb:
-        tb.progress = counts
+        opened_of(tb).progress = counts
         if work == "delete":
             with tb.run("now") as run:
                 run.delete(path)

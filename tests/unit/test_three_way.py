@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from takeback.adapters.three_way import (
@@ -50,6 +50,7 @@ class TestLines:
         )
 
     @given(lines, lines, lines)
+    @example(b"b\na\na\n", b"b\na\n", b"a\nb\na\na\n")  # from above there is nothing left to do
     def test_it_is_the_same_from_below(self, before: bytes, after: bytes, now: bytes) -> None:
         def turned(text: bytes) -> bytes:
             return b"".join(text.splitlines(keepends=True)[::-1])

@@ -20,7 +20,7 @@ def test_finding_29_a_run_whose_watch_could_not_be_recorded_says_why_it_cannot_e
             if full:
                 raise takeback.ResourceUnreachable("the disk is full")
 
-        opened_of(tb).parts = tb.parts._replace(refuse_without_room=room)
+        opened_of(tb).parts = opened_of(tb).parts._replace(refuse_without_room=room)
         with (
             pytest.raises(
                 takeback.InDoubt, match=r"cannot end.*is not recorded yet.*the disk is full"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import takeback
+from takeback.api import opened_of
+from takeback.api.workflows import submit_named, worker_for
 from takeback.audit.status import look
 from takeback.model.run import needs_attention
 from tests.e2e.conftest import CommandLine
@@ -113,7 +115,7 @@ def test_finding_17_a_run_that_no_worker_has_taken_is_told_at_once(bench: Bench)
 
 def test_a_worker_tells_of_runs_whose_function_is_gone(bench: Bench, workers: Workers) -> None:
     workers.module("import takeback\n\n@takeback.workflow\ndef here(run):\n    return 1\n")
-    bench.tb.submit_named("flows:gone", json.dumps({}))
+    submit_named(opened_of(bench.tb), "flows:gone", json.dumps({}))
 
     said = workers.finished()
 
@@ -151,8 +153,9 @@ def test_a_store_in_trouble_is_waited_for(bench: Bench, monkeypatch: pytest.Monk
     def deploy(run: takeback.Run) -> str:
         return "there"
 
-    worker = bench.tb.worker({"flow": deploy}, 1, told.append)
-    claim = bench.tb.parts.leases.claim
+    bench.tb.tell = told.append
+    worker = worker_for(opened_of(bench.tb), {"flow": deploy})
+    claim = opened_of(bench.tb).parts.leases.claim
     left = [2]
 
     def busy(*args: Any) -> object:
@@ -165,7 +168,7 @@ def test_a_store_in_trouble_is_waited_for(bench: Bench, monkeypatch: pytest.Monk
         raise takeback.ServerUnreachable("nobody answers")
 
     run = bench.tb.submit(deploy)
-    monkeypatch.setattr(bench.tb.parts.leases, "claim", busy)
+    monkeypatch.setattr(opened_of(bench.tb).parts.leases, "claim", busy)
     monkeypatch.setattr(worker, "_place", worker._place._replace(wait=unreachable))
     worker.work(until_idle=True)
 
@@ -211,7 +214,7 @@ def test_finding_25_undo_of_a_dead_workflow_says_that_it_is_undone(
         f"    run.write({str(first)!r}, '1')\n"
         f"    run.write({str(second)!r}, '2', checks=[die])\n"
     )
-    run = bench.tb.submit_named("flows:dies", json.dumps({}))
+    run = submit_named(opened_of(bench.tb), "flows:dies", json.dumps({}))
     child = workers.start("--until-idle")
     child.communicate()
     assert child.returncode == -9 and second.exists()

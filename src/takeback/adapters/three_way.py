@@ -50,7 +50,10 @@ def merge_edits(base: Sequence[Hashable], theirs: Sequence[Hashable], ours: Sequ
     except Clash as clash:
         raise Clash(size - clash.end, size - clash.start, ambiguous=True) from None
     if edited(three[2], edits, three[1]) != edited(turned[2], from_below, turned[1])[::-1]:
-        raise Clash(edits[0].start, edits[-1].end, ambiguous=True)
+        # Read from one side it may be that nothing is left to do.
+        places = [(one.start, one.end) for one in edits]
+        places += [(size - one.end, size - one.start) for one in from_below]
+        raise Clash(min(places)[0], max(end for _, end in places), ambiguous=True)
     return edits
 
 

@@ -13,7 +13,6 @@ from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Renamed
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.functions import refuse_while_looking
-from takeback.model.progress import Progress
 from takeback.model.record import canonical
 from takeback.model.resource import Scope
 from takeback.model.run import Checkpoint, OnDeath, RunInfo
@@ -24,7 +23,6 @@ from takeback.storage.sqlite.store import Store, default_path, open_store
 
 if TYPE_CHECKING:
     from takeback.adapters.database import RowChange
-    from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.runs.core import RunCore
     from takeback.runs.run import Run
@@ -61,19 +59,6 @@ class Takeback:
         return self._opened.store.path
 
     @property
-    def parts(self) -> "Parts":
-        return self._opened.parts
-
-    @property
-    def here(self) -> "Callable[[], Scope | None]":
-        """What `@` and the newest mean; None: everything. The command line sets it."""
-        return self._opened.here
-
-    @here.setter
-    def here(self, here: "Callable[[], Scope | None]") -> None:
-        self._opened.here = here
-
-    @property
     def tell(self) -> Callable[[str], None]:
         """Hears what is waited for, or about to be called."""
         return self._opened.tell
@@ -81,15 +66,6 @@ class Takeback:
     @tell.setter
     def tell(self, tell: Callable[[str], None]) -> None:
         self._opened.tell = tell
-
-    @property
-    def progress(self) -> Progress:
-        """Of long work; set before the first of it."""
-        return self._opened.progress
-
-    @progress.setter
-    def progress(self, progress: Progress) -> None:
-        self._opened.progress = progress
 
     @property
     def given_up(self) -> "list[GivenUp]":
@@ -203,7 +179,7 @@ class Takeback:
         from takeback.audit.rows import changed_rows
 
         found = self.effect(effect) if isinstance(effect, str) else effect
-        return changed_rows(self.parts, found, table, limit).rows
+        return changed_rows(self._opened.parts, found, table, limit).rows
 
     def runs(self, *, project: "Path | None" = None, scope: "Scope | None" = None) -> tuple[RunInfo, ...]:
         """Oldest first; with `project` those that began in that project or touched it."""
@@ -211,16 +187,6 @@ class Takeback:
         return tuple(self.store.journal.runs(scope=where))
 
     find_run = _handed(OpenStore.find_run)
-
-    def run_meant(self, name: str) -> RunInfo | None:
-        """A run by its id, a unique prefix of it, or its name; None if there is no such run."""
-        ids = self.store.journal.resolve(name.lower())
-        if ids:
-            return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
-        try:
-            return self.find_run(name) if name else None
-        except Misuse:
-            return None
 
     def checkpoints(
         self,
@@ -258,9 +224,7 @@ class Takeback:
     settle = _handed(decisions.settle)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)
-    undo_span = _handed(undoing.undo_span)
     redo = _handed(undoing.redo)
-    to_redo = _handed(undoing.to_redo)
 
     def recover(self) -> "tuple[Settled, ...]":
         """Recover everything that dead processes left, and retry stuck effects. `tb.tell` gets the names of the
@@ -269,14 +233,11 @@ class Takeback:
         workflows.wake_settled(self._opened)
         return settled
 
-    settle_first = _handed(upkeep.settle_first)
     dead_runs = _handed(upkeep.dead_runs)
-    needs_recovery = _handed(upkeep.needs_recovery)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)
     unprotect = _handed(upkeep.unprotect)
     sweep = _handed(upkeep.sweep)
-    stay_within_limits = _handed(upkeep.stay_within_limits)
     copy_to = _handed(upkeep.copy_to)
 
     def size(self) -> int:
@@ -284,11 +245,9 @@ class Takeback:
         return self.store.bytes_on_disk()
 
     submit = _handed(workflows.submit)
-    submit_named = _handed(workflows.submit_named)
     signal = _handed(workflows.signal)
     result = _handed(workflows.result)
     work = _handed(workflows.work)
-    worker = _handed(workflows.worker)
     resume = _handed(workflows.resume)
 
     def close(self) -> None:
@@ -320,7 +279,7 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, 
 
 
 def opened_of(tb: Takeback) -> OpenStore:
-    """For this file, and for our own tests and tools."""
+    """What our own front ends, tests and tools need beyond the public names."""
     return tb._opened  # pyright: ignore[reportPrivateUsage]
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from takeback.errors import LeaseHeld, Refused
+from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect
 from takeback.model.functions import refuse_while_looking
@@ -113,6 +113,16 @@ class OpenStore:
         except Refused:
             scope = None  # a name means a run anywhere
         return run_of(self.store.journal, name, scope)
+
+    def run_meant(self, name: str) -> RunInfo | None:
+        """A run by its id, a unique prefix of it, or its name; None if there is no such run."""
+        ids = self.store.journal.resolve(name.lower())
+        if ids:
+            return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
+        try:
+            return self.find_run(name) if name else None
+        except Misuse:
+            return None
 
     # Runs.
 

@@ -169,7 +169,7 @@ def work(opened: OpenStore, *workflows: "Workflow", concurrency: int = 1, until_
     from takeback.runs.workflows.function import refuse_unfindable
 
     known = {one.name: one for one in map(refuse_unfindable, workflows)}
-    hand = worker(opened, known, concurrency, opened.say)
+    hand = worker_for(opened, known, concurrency)
     try:
         hand.work(until_idle=until_idle)
     except BaseException:
@@ -179,12 +179,7 @@ def work(opened: OpenStore, *workflows: "Workflow", concurrency: int = 1, until_
     return hand.worked
 
 
-def worker(
-    opened: OpenStore,
-    workflows: "dict[str, Workflow]",
-    concurrency: int = 1,
-    tell: Callable[[str], None] = lambda words: None,
-) -> "Worker":
+def worker_for(opened: OpenStore, workflows: "dict[str, Workflow]", concurrency: int = 1) -> "Worker":
     from takeback.runs.workflows.worker import Worker, Workplace
 
     if not workflows:
@@ -196,7 +191,7 @@ def worker(
     opened.store.refuse_if_suspect()
     before_change(opened, calls=True)
     place = Workplace(opened.parts, now, opened.lease_lasts, opened.hold_run, opened.store.wait_for_work)
-    return Worker(place, workflows, concurrency, tell)
+    return Worker(place, workflows, concurrency, opened.say)
 
 
 def _named(opened: OpenStore, run: "str | RunInfo | Run") -> RunInfo:

@@ -117,7 +117,22 @@ class KilledCommand(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        return os.path.exists(os.path.join(self.layer, _FORM))
+        return is_whole(self.layer)
+
+
+def is_whole(layer: str) -> bool:
+    return os.path.exists(os.path.join(layer, _FORM))
+
+
+def break_layer(path: str) -> None:
+    """Before it is removed: if that is never finished, nobody takes the rest for all that the command changed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with (
+        suppress(OSError),
+        Descriptor(os.open(path, flags)) as fd,
+        Descriptor(os.open(LAYER, flags, dir_fd=fd)) as layer,
+    ):
+        os.unlink(_FORM, dir_fd=layer)
 
 
 def name_of(id: str, owner: Owner) -> str:

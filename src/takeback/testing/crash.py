@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
+from takeback.api import opened_of
+from takeback.api.upkeep import needs_recovery, recover_dead, settle_first
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -108,9 +110,7 @@ class WrappedAdapters(Mapping[str, Adapter]):
 
 def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
     """The same store, every protocol of it wrapped."""
-    from takeback.api import opened_of
-
-    store, parts = tb.store, tb.parts
+    store, parts = tb.store, opened_of(tb).parts
     journal: Any = Wrapped(store.journal, JOURNAL, boundaries, "journal")
     leases: Any = Wrapped(store.leases, LEASES, boundaries, "leases")
     blobs: Any = Wrapped(store.blobs, BLOBS, boundaries, "blobs")
@@ -126,18 +126,16 @@ def open_settled(path: str) -> "Takeback":
     import takeback
 
     tb = takeback.open(path)
-    tb.settle_first(calls=True)
+    settle_first(opened_of(tb), calls=True)
     return tb
 
 
 def open_wrapped(path: str, boundaries: Boundaries, *, recover: bool = True) -> "Takeback":
     """The store, with everything settled that a crash left unless `recover` is False."""
     import takeback
-    from takeback.api import opened_of
-    from takeback.api.upkeep import recover_dead
 
     tb = wrap(takeback.open(path, recover=False), boundaries)
-    if recover and tb.needs_recovery():
+    if recover and needs_recovery(opened_of(tb)):
         opened_of(tb).recovered = recover_dead(opened_of(tb), stuck_too=False)
     return tb
 

@@ -13,7 +13,16 @@ from takeback.errors import ResourceUnreachable
 from takeback.model.ids import new_id
 from takeback.model.resource import path_of
 from takeback.storage.disk import reachable
-from takeback.storage.owners import ABOUT, LAYER, is_busy, is_dead, myself, name_of
+from takeback.storage.owners import (
+    ABOUT,
+    LAYER,
+    break_layer,
+    is_busy,
+    is_dead,
+    is_whole,
+    myself,
+    name_of,
+)
 
 if TYPE_CHECKING:
     from takeback.sandbox.ability import Ability
@@ -90,10 +99,11 @@ def leftovers(place: str) -> list[str]:
 
 
 def _is_wanted(path: str) -> bool:
-    """Whether it holds, or soon will, what `drop.rescue` saves."""
+    """Whether it holds, or soon will, what `rescue` saves. Half of a layer is what a killed process had not
+    removed yet: its files may have other names in the world."""
     if is_busy(path):
         return True
-    if not path.endswith(f".{myself().boot}") or not os.path.isdir(os.path.join(path, LAYER)):
+    if not path.endswith(f".{myself().boot}") or not is_whole(os.path.join(path, LAYER)):
         return False
     try:
         return time.time() - os.stat(os.path.join(path, ABOUT)).st_mtime < _LONGEST
@@ -104,6 +114,7 @@ def _is_wanted(path: str) -> bool:
 def remove_all(path: str) -> None:
     """The whole directory, without following links or crossing into anything mounted; overlay leaves directories that
     even their owner may not enter."""
+    break_layer(path)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -238,8 +238,8 @@ class Worker:
         self,
         place: Workplace,
         workflows: Mapping[str, Workflow],
-        concurrency: int = 1,
-        tell: Callable[[str], None] = lambda words: None,
+        concurrency: int,
+        tell: Callable[[str], None],
     ) -> None:
         self._place = place
         self._workflows = dict(workflows)

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from takeback.api import opened_of
 from takeback.api.store import now as clock
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, TakebackError
@@ -149,7 +150,7 @@ def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
 
     if now:
         return ": it would be erased, with its bytes"
-    if is_final(tb.parts, effect):
+    if is_final(opened_of(tb).parts, effect):
         return ": this drop would be final"
     return f": `takeback apply {short(effect.id)}` could make it after all, for a while"
 

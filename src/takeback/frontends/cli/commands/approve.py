@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
@@ -46,11 +47,11 @@ def decided(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: 
     from takeback.engine.approval import refuse_undecidable
 
     def known(tb: "Takeback") -> None:
-        refuse_undecidable(tb.parts, tb.effect(asked.options.id), now())
+        refuse_undecidable(opened_of(tb).parts, tb.effect(asked.options.id), now())
 
     with existing(asked, known) as tb:
         effect = tb.effect(asked.options.id)
-        refuse_undecidable(tb.parts, effect, now())
+        refuse_undecidable(opened_of(tb).parts, effect, now())
         if asked.options.dry_run:
             give(asked, tb, {"dry_run": True, **proposal_json(effect)})
             say_proposal(asked.screen, effect)

@@ -1,6 +1,6 @@
 """`checkpoints`: list the named points."""
 
-from takeback.api import now
+from takeback.api import now, opened_of
 from takeback.audit.views import checkpoint_json
 from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, Does, option
 from takeback.frontends.cli.output.screen import ago, clean
@@ -13,7 +13,7 @@ def _checkpoints(asked: Asked) -> int:
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:
-        scope = None if asked.options.run else tb.here()
+        scope = None if asked.options.run else opened_of(tb).here()
         points = tuple(reversed(tb.checkpoints(asked.options.run, scope=scope)))
         give(asked, tb, [checkpoint_json(point) for point in points])
         if not points:

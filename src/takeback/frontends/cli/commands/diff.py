@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from takeback.api import opened_of
 from takeback.audit.diff import DiffPart
 from takeback.frontends.cli.command import Asked, Command, Does, positional
 from takeback.frontends.cli.commands.show import run_named
@@ -53,16 +54,16 @@ def _parts_of_run(tb: "Takeback", run: "RunInfo", only: str) -> tuple[DiffPart, 
 
     done = [one for one in tb.effects(run=run, state=State.DONE) if not one.is_undo]
     done.sort(key=lambda one: one.order)
-    done = [standing(tb.parts, one) for one in done]
+    done = [standing(opened_of(tb).parts, one) for one in done]
     rows = [one for one in done if "database" in one.change.args] if not only else []
-    of_rows = (part for one in rows for part in as_parts(one, changed_rows(tb.parts, one)))
+    of_rows = (part for one in rows for part in as_parts(one, changed_rows(opened_of(tb).parts, one)))
     return (*difference_of_all(tb.store.blobs, [one for one in done if one not in rows], only), *of_rows)
 
 
 def _diff_rows(asked: Asked, tb: "Takeback", effect: Effect) -> int:
     from takeback.audit.rows import as_parts, changed_rows, no_way_back, receipt_of, row_json
 
-    changed = changed_rows(tb.parts, effect, asked.options.path or "")
+    changed = changed_rows(opened_of(tb).parts, effect, asked.options.path or "")
     rows = [row_json(row) for row in changed.rows]
     give(
         asked,

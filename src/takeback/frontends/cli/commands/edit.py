@@ -4,6 +4,7 @@ import json
 import os
 from typing import Any
 
+from takeback.api import opened_of
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, option, positional, repeated
 from takeback.frontends.cli.session.change import CHANGING, checks_of, one_change, refuse_open_files
@@ -28,7 +29,7 @@ def _edit(asked: Asked) -> int:
     edit_change(options.path, sets, options.delete, options.format)  # refuses odd keys before all else
     return one_change(
         asked,
-        lambda tb: edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs),
+        lambda tb: edit_change(options.path, sets, options.delete, options.format, opened_of(tb).parts.blobs),
         checks,
         lambda: _edited(asked, sets),
         _nothing(options.path, bool(sets), options.delete),

@@ -1,6 +1,7 @@
 """`log`: list effects, newest first."""
 
-from takeback.api import Takeback, now
+from takeback.api import Takeback, now, opened_of
+from takeback.api.upkeep import needs_recovery
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import NUMBER, Asked, Command, Does, filled, flag, option, positional
 from takeback.frontends.cli.output.log_table import (
@@ -66,7 +67,7 @@ def _log(asked: Asked) -> int:
 
 def tell_dead(screen: Screen, tb: Takeback) -> None:
     """One line of what a crash left; `status` has the rest."""
-    if not tb.needs_recovery():
+    if not needs_recovery(opened_of(tb)):
         return
     from takeback.audit.runs import dead_runs
 

@@ -3,6 +3,8 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from takeback.api import opened_of
+from takeback.api.undo import to_redo
 from takeback.errors import InDoubt, Refused, StoreBusy, Stuck
 from takeback.frontends.cli.command import AGENT, ALL_PROJECTS, DRY_RUN, YES, Asked, Command, positional
 from takeback.frontends.cli.commands.undo import (
@@ -61,7 +63,7 @@ def _redo(asked: Asked) -> int:
 
 def _refuse_elsewhere(asked: Asked, tb: "Takeback") -> None:
     try:
-        undos = tb.to_redo(asked.options.id)
+        undos = to_redo(opened_of(tb), asked.options.id)
     except Refused as error:
         error.hint = elsewhere(tb, "redo") or error.hint
         raise

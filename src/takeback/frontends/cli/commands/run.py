@@ -6,6 +6,7 @@ import re
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from takeback.api import opened_of
 from takeback.audit.diff import difference
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
@@ -179,7 +180,7 @@ def _carried_out(
         from takeback.runs.commands.execute import tried
 
         with ctrl_c_is_for_the_command():
-            return tried(tb.parts, request, asked.screen.json)
+            return tried(opened_of(tb).parts, request, asked.screen.json)
     with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
         try:
             with ctrl_c_is_for_the_command():

@@ -1,6 +1,6 @@
 """`runs`: list runs, newest first."""
 
-from takeback.api import now
+from takeback.api import now, opened_of
 from takeback.frontends.cli.command import ALL_PROJECTS, NUMBER, Asked, Command, Does
 from takeback.frontends.cli.commands.log import tell_dead
 from takeback.frontends.cli.output.log_table import done_in, state_shown
@@ -16,7 +16,7 @@ def _runs(asked: Asked) -> int:
     with opened(asked) as tb:
         from takeback.audit.runs import as_they_stand
 
-        infos = tuple(reversed(tb.runs(scope=tb.here())))[: asked.options.number or None]
+        infos = tuple(reversed(tb.runs(scope=opened_of(tb).here())))[: asked.options.number or None]
         runs = as_they_stand(tb.store, infos)
         if screen.json:
             from takeback.audit.views import run_json

@@ -11,7 +11,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json
 from takeback.errors import InDoubt, Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.command import AGENT, NO_NETWORK, OURS, Asked, Command, flag, option
-from takeback.frontends.cli.output.differences import command_json, seconds
+from takeback.frontends.cli.output.differences import changes_json, command_json, say_changes, seconds
 from takeback.frontends.cli.output.errors import in_doubt
 from takeback.frontends.cli.output.screen import (
     clean,
@@ -25,9 +25,9 @@ from takeback.frontends.cli.output.screen import (
 )
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
 from takeback.frontends.cli.programs.shell_lines import commands, from_list, from_script, from_terminal
-from takeback.frontends.cli.session.store import agent_of, existing, nothing_yet, opened
+from takeback.frontends.cli.session.store import agent_of, existing, nothing_yet, opened, thrown_away
 from takeback.model.ids import short
-from takeback.runs.commands.outcome import in_numbers, why_final
+from takeback.runs.commands.outcome import how_it_ended, in_numbers, why_final
 from takeback.runs.lease import shared
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ _ARGUMENTS = (
     flag("--list", "only list the boxes there are"),
     flag("-e, --stop-on-failure", "stop at the first command that fails"),
     flag("--commit", "commit at the end, unless the last command failed"),
+    flag("--dry-run", "run the commands in a box that is dropped at the end; list what they would change"),
     NO_NETWORK,
     option("--timeout", "S", "end each command after this many seconds"),
     AGENT,
@@ -68,10 +69,15 @@ def _shell(asked: Asked) -> int:
         return _list(asked)
     if options.box and options.base != "/":
         raise Misuse("--base is only for a new box.", hint="Give either --box or --base.")
+    if options.box and options.dry_run:
+        raise Misuse(
+            "--dry-run is only for a new box.",
+            hint=f"`takeback shell --box {options.box} -c :changes` lists what a commit would merge.",
+        )
     limit = seconds(options.timeout)
     # However it ends, what was done stays in the box.
     with (
-        opened(asked, lambda tb: _known(tb, options.box)) as tb,
+        thrown_away(asked) if options.dry_run else opened(asked, lambda tb: _known(tb, options.box)) as tb,
         tb.run(f"shell {os.getpid()}", agent_of(asked), on_death="accept") as run,
         run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box,
     ):
@@ -95,6 +101,7 @@ class ShellSession:
     def __init__(self, asked: Asked, tb: "Takeback", box: "Box") -> None:
         self._asked = asked
         self._tb = tb
+        self._dry_run: bool = asked.options.dry_run
         self._box = box
         self._boxes = [box]  # branches are opened on top
         self._told: list[dict[str, Any]] = []
@@ -118,6 +125,8 @@ class ShellSession:
             warn(f"The machine stopped before {lost} of this box had been written to the disk: taken back.")
         if self._terminal:
             warn(f"Box {short(self._box.id)} over {clean(self._box.base)}; `:help` lists what else there is.")
+            if self._dry_run:
+                warn("This is a dry run: the box is dropped at the end, and :commit merges nothing.")
         try:
             for line in commands(lines):
                 self._carry_out(line)
@@ -180,8 +189,10 @@ class ShellSession:
             )
         self._code = outcome.exit_code
         if outcome.effect:
-            self._asked.made.append(outcome.effect.id)
-            self._undone.clear()
+            self._made(outcome.effect)
+        if self._dry_run:  # what is named here can neither be applied nor undone later
+            text = how_it_ended(outcome.stopped, outcome.exit_code)
+            outcome = outcome._replace(effect=None, drop=None, final=None, text=text)
         if capture:
             dropped = outcome.drop if not outcome.held else None
             effect = outcome.drop if outcome.held else outcome.effect
@@ -189,6 +200,11 @@ class ShellSession:
             self._told.append(told)
         elif not self._asked.screen.quiet:
             _say(outcome)
+
+    def _made(self, effect: "Effect") -> None:
+        self._undone.clear()
+        if not self._dry_run:
+            self._asked.made.append(effect.id)
 
     def _word(self, line: str) -> None:
         try:
@@ -245,13 +261,17 @@ class ShellSession:
         self._undone.clear()
         kept = self._box.discarded
         way = f" `takeback apply {short(kept.id)}` brings it back, or `:undo`." if kept else ""
+        way = " `:undo` brings it back." if kept and self._dry_run else way
         self._say(f"Everything was discarded.{way}" if effect else "There is nothing to discard.")
 
     def _word_commit(self, words: list[str]) -> None:
+        if self._dry_run:
+            self._say(f"Would merge: {in_numbers(self._box.changes()) or 'nothing'}.")
+            return
         outcome = self._box.commit()
         self._undone.clear()
         if outcome.effect:
-            self._asked.made.append(outcome.effect.id)
+            self._made(outcome.effect)
             self._committed = effect_json(self._tb.effect(outcome.effect.id))
         self._say(outcome.text)
 
@@ -260,7 +280,10 @@ class ShellSession:
             raise Misuse(
                 ":export needs a file name, or docker:NAME.", hint="For example `:export image.tar`."
             )
-        self._say(f"Exported to {clean(self._box.export(words[0]))}.")
+        if self._dry_run:
+            self._say(f"Would export to {clean(words[0])}.")
+        else:
+            self._say(f"Exported to {clean(self._box.export(words[0]))}.")
 
     def _word_help(self, words: list[str]) -> None:
         put(_WORDS)
@@ -271,6 +294,14 @@ class ShellSession:
 
     def tell_end(self, code: int) -> None:
         box = self._box
+        if self._dry_run:
+            changes = box.changes()
+            told = {"dry_run": True, "commands": self._told, "changes": changes_json(changes)}
+            self._asked.screen.give(told)
+            self._say(f"would change: {in_numbers(changes) or 'nothing'}; nothing was changed.")
+            if self._asked.screen.speaks:
+                say_changes(changes)
+            return
         if self._asked.screen.json:
             told = {"box": box.id, "commands": self._told, "committed": self._committed}
             self._asked.screen.give(told)
@@ -324,8 +355,8 @@ def _say(outcome: "BoxOutcome") -> None:
         warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.{way}{final}")
 
 
-def _only_lists(options: Namespace) -> bool:
-    return options.list
+def _only_looks(options: Namespace) -> bool:
+    return options.list or options.dry_run
 
 
 def _list(asked: Asked) -> int:
@@ -348,4 +379,4 @@ def _list(asked: Asked) -> int:
 
 
 _USAGE = "takeback shell [options] [-c LINE]… [< script]"
-COMMAND = Command(_shell, _ARGUMENTS, _USAGE, only_looks=_only_lists)
+COMMAND = Command(_shell, _ARGUMENTS, _USAGE, only_looks=_only_looks)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from takeback.adapters.protocol import traits_of
-from takeback.api import now
+from takeback.api import now, opened_of
 from takeback.audit.diff import in_words
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.command import Asked, Command, Does, positional
@@ -95,7 +95,7 @@ def _show(asked: Asked) -> int:
 
 def run_named(tb: "Takeback", name: str) -> "RunInfo | None":
     """If it is one, and no effect. By id, its beginning, or its name (the newest of that name)."""
-    return None if name.startswith("@") else tb.run_meant(name)
+    return None if name.startswith("@") else opened_of(tb).run_meant(name)
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
@@ -104,7 +104,7 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
 
     if effect.state is not State.DONE or effect.forgotten:
         return ()
-    found = {one.id: one for one in dependents(tb.parts, standing(tb.parts, effect))}
+    found = {one.id: one for one in dependents(opened_of(tb).parts, standing(opened_of(tb).parts, effect))}
     return tuple(sorted(found.values(), key=lambda one: -one.order))
 
 

@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.database import PREPARED
+from takeback.api import opened_of
 from takeback.audit.rows import counts_of
 from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.command import (
@@ -95,7 +96,7 @@ def _only_looks(options: Namespace) -> bool:
 def _sql(asked: Asked) -> int:
     action: str = asked.options.action
     looks = _only_looks(asked.options)
-    with rehearsal(asked) if looks else opened(asked, lambda tb: tb.parts.named(asked.options.address)) as tb:
+    with rehearsal(asked) if looks else opened(asked, lambda tb: _named(tb, asked.options.address)) as tb:
         if action == "exec":
             return _execute(asked, tb)
         if action == "unprotect":
@@ -115,7 +116,7 @@ def _unprotect(asked: Asked, tb: "Takeback") -> int:
     _, going = tb.unprotect(options.address, options.words, dry_run=True)
     if not options.dry_run and not options.yes:
         _refuse_unasked(asked, going)
-    database = tb.parts.named(options.address)
+    database = _named(tb, options.address)
     with _doctor_tells(database):
         cover, gone = tb.unprotect(options.address, options.words, dry_run=options.dry_run)
     _say_cover(asked, tb, database, cover, gone)
@@ -179,12 +180,16 @@ def _protect(adapter: "Databases", database: "Database", options: Namespace) -> 
     return adapter.attach_when(database, options.words, options.triggers == "always")
 
 
+def _named(tb: "Takeback", address: str) -> "Database":
+    return opened_of(tb).parts.named(address)
+
+
 def _found(tb: "Takeback", address: str) -> "tuple[Database, Databases]":
     from takeback.adapters.database import Databases
     from takeback.engine.parts import adapter_of
 
-    database = tb.parts.named(address)
-    adapter = adapter_of(tb.parts, database.engine)
+    database = _named(tb, address)
+    adapter = adapter_of(opened_of(tb).parts, database.engine)
     assert isinstance(adapter, Databases)
     return database, adapter
 
@@ -293,7 +298,7 @@ def _tell_tried(asked: Asked, tb: "Takeback", most: int | None) -> int:
             database, says = connected.database, connected.summary(statement, ())
             args = {"database": to_json(database), MOST: tb.store.settings.max_rows if most is None else most}
             change = Change(database.engine, STATEMENTS, resource_of(database), says, args)
-            found, effect, rows = tried(tb.parts, connected, change, statement)
+            found, effect, rows = tried(opened_of(tb).parts, connected, change, statement)
     shown = ChangedRows(rows[:MOST_ROWS], len(rows) > MOST_ROWS)
     if effect and not asked.screen.json:
         say_parts(asked.screen, as_parts(effect, shown))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from takeback.api import now
+from takeback.api import now, opened_of
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, InDoubt, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.command import (
@@ -252,9 +252,9 @@ def _known(tb: "Takeback", options: Namespace) -> None:
     if options.paths:
         from takeback.runs.scope import effects_with_paths
 
-        scope = tb.here() if options.ids[0].startswith("@") else None
+        scope = opened_of(tb).here() if options.ids[0].startswith("@") else None
         try:
-            effects_with_paths(tb.parts, options.ids[0], options.paths, scope, more=False)
+            effects_with_paths(opened_of(tb).parts, options.ids[0], options.paths, scope, more=False)
         except Misuse as error:
             if late := next((one for one in options.paths if one.startswith("-")), ""):
                 before = f"put an option such as {late} before it"
@@ -263,7 +263,7 @@ def _known(tb: "Takeback", options: Namespace) -> None:
     if options.to:
         from takeback.runs.checkpoints import find
 
-        find(tb.store.journal, options.to, scope=None if options.run else tb.here())
+        find(tb.store.journal, options.to, scope=None if options.run else opened_of(tb).here())
 
 
 def _how(options: Namespace) -> str:
@@ -290,7 +290,7 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
         passed.append(newest)
     names = listed([short(one.id) for one in passed], _MOST_LISTED)
     already = f": all that is done ({names}) is already as it was before" if passed else ""
-    where = " in this project" if tb.here() else ""
+    where = " in this project" if opened_of(tb).here() else ""
     hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
     raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)
 
@@ -360,7 +360,8 @@ def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
 
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
-    for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES), scope=tb.here())):
+    states = (State.DONE, *OPEN_STATES)
+    for effect in latest_first(tb.store.journal, Query(states=states, scope=opened_of(tb).here())):
         if is_step(effect):
             continue  # of a box: nothing outside has changed by it
         if effect.waits_for == PERSON:

@@ -6,7 +6,9 @@ from argparse import ArgumentTypeError
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from takeback.api import opened_of
 from takeback.api.store import now
+from takeback.api.workflows import worker_for
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Does, flag, option, positional
 from takeback.frontends.cli.output.screen import clean, counted, warn
@@ -37,7 +39,7 @@ def _worker(asked: Asked) -> int:
     if asked.options.dry_run:
         return _tell_due(asked, known)
     with opened(asked) as tb:
-        worker = tb.worker(known, asked.options.concurrency, lambda words: warn(f"takeback: {clean(words)}"))
+        worker = worker_for(opened_of(tb), known, asked.options.concurrency)
         names = ", ".join(sorted(known))
         with stopped_by_signals(worker, lambda number: os._exit(128 + number)):
             asked.screen.say(f"Working on {names}; Ctrl-C stops at the next step.")

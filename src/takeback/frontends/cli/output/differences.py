@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
+from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.diff import DiffPart, difference
 from takeback.audit.diff import quoted as quoted_name
@@ -93,12 +94,14 @@ def command_json(
         "dropped": effect_json(tb.effect(dropped.id)) if dropped else None,
         "final": outcome.final.value if outcome.final else None,
         "effect": effect_json(tb.effect(effect.id)) if effect else None,
-        "changes": [
-            {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
-        ],
+        "changes": changes_json(outcome.changes),
         **more,
         "text": outcome.text,
     }
+
+
+def changes_json(changes: Iterable[Changed]) -> list[dict[str, Any]]:
+    return [{"kind": one.kind, "resource": one.resource, "size": one.size} for one in changes]
 
 
 def until(dropped: Effect) -> str:
@@ -152,7 +155,7 @@ def say_made(asked: Asked, outcome: CommandOutcome, why: str) -> None:
 def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     from takeback.audit.rows import as_parts, changed_rows
 
-    say_parts(screen, as_parts(effect, changed_rows(tb.parts, effect)))
+    say_parts(screen, as_parts(effect, changed_rows(opened_of(tb).parts, effect)))
 
 
 def parts_of(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import traits_of
-from takeback.api import now
+from takeback.api import now, opened_of
 from takeback.errors import Blocked, Conflict, InDoubt, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.output.screen import listed
 from takeback.model.database import is_of_database
@@ -182,7 +182,7 @@ def by_hand(wanted: WantedUndo) -> str:
 def earlier(tb: "Takeback", than: Effect) -> str:
     """The newest effect before it that can be undone alone."""
     tried = 0
-    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,), scope=tb.here())):
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,), scope=opened_of(tb).here())):
         if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):

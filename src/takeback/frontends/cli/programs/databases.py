@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, TakebackError
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import clean, warn
@@ -68,7 +69,7 @@ class ProgramEnd(NamedTuple):
 
 def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit: float) -> ProgramEnd:
     addresses: list[str] = asked.options.sql
-    direct = next((why for one in addresses if (why := _out_of_reach(tb.parts.named(one)))), "")
+    direct = next((why for one in addresses if (why := _out_of_reach(opened_of(tb).parts.named(one)))), "")
     _warn_of_held(tb, addresses)
     with run.program(*addresses, says=shown(tuple(argv)), tell=_tell) as seen:
         environment = {**os.environ, **seen.environment}
@@ -95,7 +96,7 @@ def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
     from takeback.engine.parts import held_in
 
     for address in addresses:
-        for effect in held_in(tb.parts, resource_of(tb.parts.named(address))):
+        for effect in held_in(opened_of(tb).parts, resource_of(opened_of(tb).parts.named(address))):
             name = short(effect.id)
             warn(
                 f"takeback: effect {name} is held in this database: if the program wants the same rows it waits until "

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from takeback.api import opened_of
 from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.command import AGENT, DRY_RUN, RUN, Asked, flag, option, repeated
@@ -178,7 +179,7 @@ def tell_plan(
     told: list[dict[str, Any]] = []
     errors: list[TakebackError] = []
     for change in changes:
-        assessment = adapter_of(tb.parts, change.adapter).assess(change)
+        assessment = adapter_of(opened_of(tb).parts, change.adapter).assess(change)
         lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
         possible = bool(assessment.offers) and not lost
         no = said_no() if possible and not assessment.changes_nothing else ""

@@ -1,6 +1,7 @@
 """The project that a command means: where it stands, what lies elsewhere, and asking before another one is touched.
 
-`log`, `runs`, `undo` and `redo` take their effects from `tb.here()`; `hint_elsewhere` tells of the newest one of all.
+`log`, `runs`, `undo` and `redo` take their effects from `here()` of the open store;
+`hint_elsewhere` tells of the newest one of all.
 """
 
 import sys
@@ -8,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from takeback.api import opened_of
 from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import answered, clean, here, listed, shown
@@ -55,7 +57,7 @@ def effects_listed(asked: Asked, tb: "Takeback", number: int) -> tuple[Effect, .
         state=(State.PROPOSED, State.DROPPED) if options.held else states,
         limit=number,
         newest=True,
-        scope=None if everywhere else tb.here(),
+        scope=None if everywhere else opened_of(tb).here(),
         since=options.since or 0,
     )
     if not options.held:
@@ -71,7 +73,7 @@ def hint_elsewhere(asked: Asked, tb: "Takeback", verb: str = "", taken: Sequence
 
 def hint_unrecorded(asked: Asked, tb: "Takeback", effect: Effect) -> None:
     """The last run here may have recorded nothing: then what was taken back is older than it."""
-    last = next(reversed(tb.runs(scope=tb.here())[:-1]), None)  # the newest one is the undo itself
+    last = next(reversed(tb.runs(scope=opened_of(tb).here())[:-1]), None)  # the newest one is the undo itself
     if last is None or last.opened_at < effect.at or last.on_death in (OnDeath.LEAVE, OnDeath.FINISH):
         return
     if last.state is not RunState.ACCEPTED or last.note:
@@ -81,7 +83,7 @@ def hint_unrecorded(asked: Asked, tb: "Takeback", effect: Effect) -> None:
 
 
 def elsewhere(tb: "Takeback", verb: str = "", taken: Sequence[Effect] = ()) -> str:
-    scope = tb.here()
+    scope = opened_of(tb).here()
     if scope is None:
         return ""
     found = newest_elsewhere(tb.store.journal, scope, undos=verb == "redo")
@@ -97,7 +99,7 @@ def elsewhere(tb: "Takeback", verb: str = "", taken: Sequence[Effect] = ()) -> s
 
 def refuse_other_projects(asked: Asked, tb: "Takeback", effects: Sequence[Effect], verb: str) -> None:
     """Ask before an effect that was not named is taken back in another project too."""
-    scope = tb.here()
+    scope = opened_of(tb).here()
     others = other_projects(tb.store.journal, effects, scope) if scope else ()
     if not others or asked.options.dry_run or asked.options.yes:
         return

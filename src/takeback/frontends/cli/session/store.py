@@ -3,11 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
-from takeback.api import Takeback, now
+from takeback.api import Takeback, now, opened_of
+from takeback.api.upkeep import settle_first, stay_within_limits
 from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import printable
@@ -112,11 +113,11 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
         elif lost := tb.store.lost():
             warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
         show_work(asked, tb)
-        tb.here = LazyScope(asked, tb)
+        opened_of(tb).here = LazyScope(asked, tb)
         if known:
             known(tb)
         if not asked.looking:
-            tb.settle_first(asked.calls)
+            settle_first(opened_of(tb), asked.calls)
             tell_recovered(tb)
         try:
             yield tb
@@ -143,7 +144,7 @@ def show_work(asked: Asked, tb: Takeback) -> None:
         progress.aside()
         warn(f"takeback: {clean(words)}")
 
-    tb.progress, tb.tell = progress, tell
+    opened_of(tb).progress, tb.tell = progress, tell
 
 
 @contextmanager
@@ -248,7 +249,7 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
             asked.made[:] = made_since(tb, started)
             run.suspend(f"interrupted: {type(signal).__name__}")
             raise
-        tb.stay_within_limits()
+        stay_within_limits(opened_of(tb))
 
 
 def made_since(tb: Takeback, started: int) -> list[str]:
@@ -301,8 +302,30 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
         yield tb
 
 
+@contextmanager
+def thrown_away(asked: Asked) -> Iterator[Takeback]:
+    """An empty store for a dry run that has to record something. It lies inside the store, which a command in a sandbox
+    cannot reach, and is removed at the end."""
+    from takeback.model.resource import file_resource
+    from takeback.runs.boxes.setting import remove_layer
+    from takeback.runs.commands.scratch import workshop
+
+    with rehearsal(asked) as around, workshop(os.path.join(around.path, "commands")) as place:
+        hidden = os.path.realpath(around.path)
+        with takeback.api.open(os.path.join(place, "store")) as tb:
+            show_work(asked, tb)
+            opened_of(tb).parts = opened_of(tb).parts._replace(off_limits=file_resource(hidden))
+            layers = tb.store.layers()
+            try:
+                yield tb
+            finally:
+                for box in layers.boxes():
+                    with suppress(OSError):
+                        remove_layer(os.path.dirname(layers.place_of(f"{box}/layer")), layers.base_of(box))
+
+
 def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
     """An effect by its id, or a run by its id or name."""
     if name.startswith("@"):
         return name
-    return tb.run_meant(name) or name
+    return opened_of(tb).run_meant(name) or name

@@ -4,7 +4,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.api import now
+from takeback.api import now, opened_of
+from takeback.api.undo import undo_span
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import (
@@ -45,9 +46,11 @@ class Asking(NamedTuple):
 def take_back_to(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
     asking = _asking(asked, tb)
     left_out = stuck_since(tb.store.journal, asking.span)
-    wanted = WantedUndo("undo", asking.words, partial(tb.undo_span, asking.span), left_out, listed=True)
+    wanted = WantedUndo(
+        "undo", asking.words, partial(undo_span, opened_of(tb), asking.span), left_out, listed=True
+    )
     try:
-        plan = tb.undo_span(asking.span, None, **{**wishes, "dry_run": True})
+        plan = undo_span(opened_of(tb), asking.span, None, **{**wishes, "dry_run": True})
         if asked.options.since and is_of_yesterday(asked.options.since, now()):
             told = f"{asking.title}, yesterday: {asked.options.since.strip()} has not come yet today."
             asked.screen.say(told)
@@ -58,7 +61,7 @@ def take_back_to(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
             result = plan
         else:
             seen = [*(one.id for one in plan.effects), *(one.effect for one in plan.targets)]
-            result = tb.undo_span(asking.span, seen, **wishes)
+            result = undo_span(opened_of(tb), asking.span, seen, **wishes)
     except TakebackError as error:
         raise with_a_way_out(tb, wanted, wishes, error) from error
     if asking.point:
@@ -76,14 +79,14 @@ def _asking(asked: Asked, tb: "Takeback") -> Asking:
     narrowed = f" --run {typed(options.run, run.id)}" if run else ""
     if options.since:
         at = point_in_time(options.since, now())
-        span = Span(None if run else tb.here(), run.id if run else "", at=at)
+        span = Span(None if run else opened_of(tb).here(), run.id if run else "", at=at)
         return Asking(span, f"--since {typed(options.since)}{narrowed}", f"Since {local_time(at, now())}")
     from takeback.runs.checkpoints import find
 
     if not options.to.strip():
         raise Misuse("A checkpoint needs a name.", hint="`takeback checkpoints` lists them.")
     journal = tb.store.journal
-    scope = tb.here() if not run else None
+    scope = opened_of(tb).here() if not run else None
     point = find(journal, options.to, scope=scope)
     if scope and point.label != options.to:  # by its id, which may be one of another project
         scope = scope_of_run(journal, point.run) or scope
