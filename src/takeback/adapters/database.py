@@ -81,7 +81,8 @@ def is_partial(undo: Effect) -> bool:
 
 
 def sighted(effect: Effect, receipt: dict[str, Any] | None, held: bool = False) -> Sighting:
-    """By the marker: `receipt` is what is there, None if it is not; `held`: it waits for a decision."""
+    """The standing by the marker. `receipt`: what the marker holds, None without a marker. `held`: it waits for a
+    decision."""
     there = receipt is not None
     standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
     target = TargetSighting(target_of(database_of(effect), effect.id), standing, {"there": there})
@@ -344,8 +345,8 @@ class Reviewed(NamedTuple):
 
     # What `commit` would tell; None: nothing was changed, and it was rolled back.
     receipt: dict[str, Any] | None
-    rows: Iterable[RowChange] = ()  # nobody can read them later, until it is kept
-    how: str = OPEN  # "prepared": the database holds it, whoever ends; "open": only this session does
+    rows: Iterable[RowChange] = ()  # they cannot be read later, until the change is kept
+    how: str = OPEN  # "prepared": held by the database, also after our end; "open": by this session
 
 
 @runtime_checkable

@@ -146,7 +146,7 @@ def _refuse_open_database(place: Place, status: os.stat_result) -> None:
 
 
 def _readable(place: Place, how: int) -> bool:
-    """What is gone by now is not called unreadable: nobody could allow for that."""
+    """A file that has vanished is not called unreadable, because no option could allow that."""
     if os.access(place.name, how, dir_fd=place.fd, effective_ids=True):
         return True
     if place.stat() is None:
@@ -218,7 +218,7 @@ def _not_ours_to_empty(resource: str) -> ResourceUnreachable:
 
 
 def _demand_writable(place: Place, status: os.stat_result | None) -> None:
-    """Asked before what else may be the matter, so that nobody allows a loss for nothing."""
+    """Checked before everything else, so that no one accepts a loss for a change that is refused anyway."""
     me = os.geteuid()
     if me == 0 or os.fstatvfs(place.fd).f_flag & os.ST_RDONLY:  # the system has better words for that
         return

@@ -99,7 +99,7 @@ def _captured(
 
 
 def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
-    """The state of what is there, its bytes in the store; what cannot be saved is an error unless allowed."""
+    """The present state, its bytes in the store. Bytes that cannot be saved are an error unless allowed."""
     inexact = bool(effect.change.args.get("allow_inexact"))
     lost: list[CannotCapture] = []
     status = place.stat()
@@ -264,7 +264,7 @@ def _chmod(effect: Effect) -> Target:
 
 
 def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
-    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
     of = effect.of
     if of is None or of.remedy is None:
         raise Misuse(

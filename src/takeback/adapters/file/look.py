@@ -139,7 +139,7 @@ def excluded_state(status: os.stat_result, reason: str) -> FileState:
 
 
 def now_at(resource: str, manner: FileState = ABSENT, scope: ReadScope | None = None) -> FileState:
-    """What is there, where a missing directory on the way means that nothing is."""
+    """The present state; absent also if a directory on the way is missing."""
     from takeback.adapters.file.paths import open_place
 
     with translated(resource):

@@ -162,7 +162,7 @@ class Intruder(Exception):
 
 
 def remove_built(place: Place) -> None:
-    """Something of our own making that nobody was ever shown."""
+    """Remove a file that we made and that no other process ever saw."""
     status = place.stat()
     if status is None:
         return

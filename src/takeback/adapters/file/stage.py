@@ -1,4 +1,4 @@
-"""Prepare new content where nobody sees it: complete, dressed and durable before the intent is written."""
+"""Prepare new content out of sight: complete, with its properties, and durable before the intent is written."""
 
 import os
 import stat

@@ -55,7 +55,7 @@ def inode_state(status: os.stat_result) -> FileState:
 
 
 def same(one: FileState, other: FileState) -> bool:
-    """Whether nobody could tell them apart, times aside."""
+    """Whether the two states are equal, apart from times."""
     if one["type"] != other["type"]:
         return False
     if one["type"] == "absent":

@@ -1,4 +1,4 @@
-"""What taking an effect back would do to each of its targets, given what is there now."""
+"""What an undo would do to each target of an effect, in its present state."""
 
 import stat
 import time
@@ -83,7 +83,7 @@ def unchanged(of: Effect, seen: SeenFiles) -> bool:
 
 
 def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
-    """The same steps, what is there now kept for redo; nothing if it is not what was seen."""
+    """The same steps, with the present content saved for redo; empty if it is no longer as seen."""
     manners = {target.resource: target for target in of.targets}
     found: list[FileStep] = []
     for step in seen.steps:
@@ -109,7 +109,7 @@ def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
 
 
 def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: ReadScope) -> list[FileStep]:
-    """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
+    """Looks and changes nothing; the present content goes to `scope.keep`, for redo."""
     move = move_of(of)
     footing = Footing(of.remedy)
     if move is not None:
@@ -138,7 +138,7 @@ def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: ReadScope) -> lis
 
 
 def _unless_in_use(step: FileStep) -> FileStep:
-    """Not even by force: the process that has it open would go on writing to what is no longer there."""
+    """Not even by force: the process that has it open would keep writing to the removed file."""
     change = step.target
     if change is None or same_inode_will_do(change.before, change.after):
         return step
@@ -322,7 +322,7 @@ class _Aim(NamedTuple):
 
 
 def merge_step(place: Place, target: Target, now: FileState, tools: Tools, scope: ReadScope) -> FileStep:
-    """Only what the effect changed is taken out of what is there now."""
+    """Take only the changes of the effect out of the present content."""
     aim = _merged(place, target, now, tools, scope)
     if aim.state is None:
         return _step(target, Outcome.CONFLICT, aim.detail)
@@ -436,8 +436,8 @@ def _in_the_way(
     obstacle: Obstacle = Obstacle.CHANGED,
     aim: str = "",
 ) -> list[FileStep]:
-    """A conflict of both names, told of each so that it can stand behind it in a sentence. `aim`: where the culprit
-    would go."""
+    """A conflict of both names of a move; each detail continues a sentence that begins with the name. `aim`: where the
+    culprit would go."""
     so = f", so it cannot be moved back to {display(aim)}" if aim else ""
     why = f"stays unchanged: {display(culprit)} {what}"
     told = {True: (what + so, obstacle), False: (why, Obstacle.COMPANION)}

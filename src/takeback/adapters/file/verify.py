@@ -63,7 +63,7 @@ def sight(effect: Effect, clean: bool = False) -> Sighting:
 
 
 def off_its_ground(effect: Effect) -> Sighting | None:
-    """Where something else is mounted by now, nothing can be told of what the effect did."""
+    """Where another filesystem is mounted now, the state of the effect cannot be seen."""
     footing = Footing(effect.remedy)
     if not any(footing.moved(target.resource) for target in effect.targets):
         return None

@@ -112,7 +112,8 @@ class MariaAdapter(DatabaseAdapter):
         )
 
     def verify(self, effect: Effect) -> Sighting:
-        """The marker alone tells. Whoever may still be making it is ended first: nothing can come after the answer."""
+        """Only the marker decides. A session that may still be writing it is ended first, so that nothing comes after
+        the answer."""
         with self._own(effect) as wire:
             markers.hold_alone(wire, effect.id)
             change.settle(wire, effect.id)

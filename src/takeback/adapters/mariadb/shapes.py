@@ -351,7 +351,7 @@ def _links(rows: Sequence[Sequence[Any]], rules: Sequence[Sequence[Any]]) -> tup
     found: dict[tuple[str, str], MariaForeignKey] = {}
     for name, child, column, schema, parent, refers, own in rows:
         if (child, name) not in acts:
-            continue  # it was dropped between the two questions, which whoever asks will notice
+            continue  # it was dropped between the two queries, which the caller will notice
         elsewhere = "" if schema == own else schema
         link = found.get((child, name)) or MariaForeignKey(
             name, child, (), parent, (), *acts[child, name], elsewhere

@@ -183,7 +183,7 @@ def _options(url: str) -> dict[str, Any]:
     return options | {key: query[key] for key in ("ssl_ca", "ssl_cert", "ssl_key") if key in query}
 
 
-# `charset` and `ssl` are what other drivers are told in the same address: text is text here, and TLS is used anyway.
+# `charset` and `ssl` are for other drivers that use the same address: text is text here, and TLS is used anyway.
 _KNOWN = frozenset(("unix_socket", "socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "charset"))
 _EXAMPLE = "For example mariadb://user:password@host:3306/database."
 

@@ -27,7 +27,7 @@ class PostgresOp(NamedTuple):
     steps: bool  # it changed the schema
     counters: bool  # it set sequences back
     images: dict[str, list[int]] | None  # how many there were in each log, before and after; None: not known
-    lost: tuple[str, ...] = ()  # what it destroyed and nobody saved, in words; then it is never taken back
+    lost: tuple[str, ...] = ()  # what it destroyed without a copy, in words; such an effect cannot be undone
 
     @property
     def has_schema(self) -> bool:

@@ -222,7 +222,7 @@ def _reverse(connection: Connection, attempt: int, rows: "Rows") -> dict[str, An
     if attempt >= _ALONE:
         _stop_others(connection, op)
     if op.has_schema:
-        # What comes of it belongs to nobody, and goes with the marker.
+        # Its own effects belong to no one, and are removed with the marker.
         found = unwind(connection, op, op.no, OnConflict.REFUSE, lock=True)
         if found.obstacles:
             raise refuse(op, found.obstacles, len(found.obstacles))

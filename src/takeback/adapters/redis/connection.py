@@ -86,7 +86,7 @@ def open_link(url: str, shown: str) -> RedisLink:
     except ImportError:
         raise Misuse("Redis needs takeback[redis].", hint=install_hint("redis")) from None
     settings = _settings(driver, url, shown)
-    # Answers as the server sends them, and nothing in between that nobody asked for.
+    # The answers of the server, without messages that were not asked for.
     settings |= {"protocol": 2, "decode_responses": False, "client_name": "takeback"}
     settings.setdefault("socket_connect_timeout", CONNECT_WITHIN)
     settings.setdefault("socket_timeout", ANSWER_WITHIN)

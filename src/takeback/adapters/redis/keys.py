@@ -162,7 +162,7 @@ def _stream(value: Stream) -> list[tuple[str, str | None]]:
     return found
 
 
-LISTED = 100  # conflicts that are told one by one
+LISTED = 100  # conflicts that are listed one by one
 
 
 class RedisChoice(NamedTuple):

@@ -16,12 +16,12 @@ OPS = b"takeback:ops"  # sorted set: effect, by the order of the server
 TOUCHED = b"takeback:touched"  # sorted set, by text: hash of a key, order, effect
 WIDE = b"takeback:wide"  # sorted set like OPS: effects with too many keys for the index
 COUNT = b"takeback:count"
-FENCED_FOR = 7 * 24 * 3600  # seconds; longer than a process may sleep and then go on
+FENCED_FOR = 7 * 24 * 3600  # seconds; longer than a process may sleep and then continue
 MOST = 2000  # keys that are watched: it takes the server time with the square of their number
 
-# Runs inside MULTI, after the commands of the change: numbers it, and looks at what it left.
-# A crash before the images of that are durable leaves their fingerprint: then whether a key is still as the effect
-# left it can be told from the bytes alone.
+# Runs inside MULTI, after the commands of the change: numbers it, and looks at what it left. A crash before the images
+# of that are durable leaves their fingerprint: then whether a key is still as the effect left it can be seen from the
+# bytes alone.
 LOOK = """
 local no = redis.call('INCR', KEYS[1])
 redis.call('ZADD', KEYS[2], no, ARGV[1])

@@ -24,7 +24,7 @@ VERBS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}  # in a recei
 NOTHING = "N"  # what is left of an image whose op, for this row, does not count any more
 _FIRST_WIDTH = 32
 _WIDEST = 1990
-_RECENT = 1000  # rows; whoever looks for a marker goes through them
+_RECENT = 1000  # rows; a search for a marker goes through them
 LIGHT = 4096  # bytes of text and blobs in a small op
 FORMAT = 1
 
