@@ -157,7 +157,7 @@ class OpenStore:
         id = new_id()
         body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value} | belongs
         if undoing:
-            # How it was asked for: whoever has to finish it must do it the same way.
+            # How it was asked for: recovery must finish it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
         if only is not None:
             from takeback.model.plan import ONLY

@@ -143,7 +143,7 @@ def refuse_impossible(journal: Journal, effect: Effect) -> None:
 
 
 def _in_doubt(effect: Effect) -> Stuck:
-    """Nobody knows whether it happened, so nobody knows whether there is anything to take back."""
+    """Refuse a call in doubt: it is unknown whether there is anything to take back."""
     return Stuck(
         f"Effect {short(effect.id)} is in doubt: {effect.note}", hint=way_out(effect), effect=effect.id
     )
@@ -158,7 +158,7 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> tuple[Effect
             of = next(effect for effect in wanted if effect.id == undo.undoes)
             adapter = adapter_of(parts, undo.change.adapter)
             if isinstance(adapter, Doubting) and adapter.must_be_settled(undo, of):
-                raise _in_doubt(undo)  # whether it was made up for already is what nobody knows
+                raise _in_doubt(undo)  # it is unknown whether it was compensated already
             continue
         if undo.undoes in ids:
             raise being_undone(undo)

@@ -77,7 +77,7 @@ def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str
 
 
 def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int) -> Effect:
-    """Durable before the database is told to hold it."""
+    """Durable before the database is asked to hold it."""
     found = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
     rows = parts.blobs.put(_packed(found))
     reviewed = Review(shown.how, shown.receipt or {}, rows, until)
@@ -88,7 +88,7 @@ def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int
 
 
 def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
-    """Committed, and seen to be. From the intent on it is decided: whoever comes after a crash commits it too."""
+    """Commit and confirm it. From the intent on it is decided: recovery after a crash commits it too."""
     parts.refuse_if_suspect()
     adapter, reviewed = adapter_of(parts, effect.change.adapter), effect.phase.reviewed
     assert reviewed

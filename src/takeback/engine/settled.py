@@ -15,7 +15,7 @@ from takeback.storage.protocols import Journal, Query
 
 
 def functions_of(journal: Journal, info: RunInfo) -> tuple[str, ...]:
-    """The actions whose probes and undos would be called, each once; empty if nobody's code is needed."""
+    """The actions whose `verify` and undo functions would be called, each once; empty if no user code is needed."""
     return named(_concerned(journal, info))
 
 
@@ -47,7 +47,7 @@ class Cause(StrEnum):
 
     PLAIN = ""
     IN_DOUBT = "in_doubt"  # whether it happened cannot be asked now
-    UNWATCHED = "unwatched"  # what was changed while nobody watched was recorded, and stays
+    UNWATCHED = "unwatched"  # changes without a watcher were recorded, and stay
     UNDO_FINISHED = "undo_finished"
     REDO_FINISHED = "redo_finished"
 

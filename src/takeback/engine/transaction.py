@@ -1,5 +1,5 @@
-"""A change that is made while its caller goes on working, such as a transaction of several statements: the intent is
-durable before the first of them, and the outcome is recorded when it has ended."""
+"""A change that its caller makes step by step, such as a transaction of several statements: the intent is durable
+before the first of them, and the outcome is recorded when it has ended."""
 
 from takeback.engine.guards import SQL
 from takeback.engine.parts import Parts, adapter_of

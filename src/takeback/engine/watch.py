@@ -1,4 +1,4 @@
-"""A change that someone else makes while we watch: proposed with what was there before, recorded when it has ended."""
+"""A change that someone else makes while we watch: proposed with the earlier state, recorded when it has ended."""
 
 from collections.abc import Callable
 from typing import Any

@@ -29,7 +29,7 @@ _FEW = 16
 
 
 class Carrier:
-    """One way of one effect. `first`: nobody can have tried before, so there is no scratch to look for."""
+    """One way of one effect. `first`: this is certainly the first attempt, so there is no scratch to look for."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Carrier:
         now = see(place, goal if start["type"] == "absent" else start)
         if self._is_at_goal(unit, place, now):
             if not only_time(start, goal):
-                # The time is put right last: who died before that left the old one.
+                # The time is restored last: a process that died before left the old one.
                 return (
                     unit.adjusts
                     and not is_dir(now)
@@ -299,7 +299,7 @@ def is_twin(unit: Unit, places: Places) -> bool:
     return mine is not None and twin is not None and (mine == twin) is bool(goal)
 
 
-# Whoever carried an effect out died, and someone else came between: nothing stays half-changed.
+# The process that carried an effect out died, and someone else changed a path since: nothing stays half-changed.
 
 
 def bring_to_rest(

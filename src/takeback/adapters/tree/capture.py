@@ -71,7 +71,7 @@ def is_timed(target: Target) -> bool:
 
 
 def demand_before(targets: Sequence[Target], places: Places, progress: Progress) -> None:
-    """Nobody changed them since they were read."""
+    """Whether they are unchanged since they were read."""
     progress.expect(len(targets))
     for _, target in in_order(targets):
         if not is_excluded(target.before, target.after):
@@ -156,7 +156,7 @@ def _grounds(
 
 
 def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, tools: Tools) -> Remedy:
-    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
     refuse_conflicts(of, steps, leeway_of(effect.change).on_conflict)
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}

@@ -1,7 +1,7 @@
 """Put one unit in place, take it out again, and remove what it displaced.
 
-What is made ready waits under `…~`. It is exchanged with what is there, which waits under the plain scratch name until
-everything else is in place too; only then is it removed. So up to that point the whole effect goes back by renames.
+New content waits under `…~`. It is exchanged with the present content, which waits under the plain scratch name until
+everything else is in place too. Only then is it removed. So up to that point the whole effect can go back by renames.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What taking an effect on many paths back would do to each of them, given what is there now. Changes nothing."""
+"""What an undo would do to each path of an effect, in its present state. Changes nothing."""
 
 import errno
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class PathStep(NamedTuple):
 
 class SeenPath(NamedTuple):
     state: FileState
-    ctime: int  # also where it was too young to tell by it that nobody writes on
+    ctime: int  # also of a file that is too young to be judged by it
 
 
 class TreeUndo:
@@ -97,7 +97,7 @@ class TreeUndo:
         return list(self._steps.values())
 
     def _leave_what_is_in_use(self) -> None:
-        """Not even by force: the process that has it open would go on writing to what is no longer there."""
+        """Not even by force: the process that has it open would keep writing to the removed file."""
         changed = [step.target for step in self._steps.values() if step.target]
         files = [target.resource for target in changed if target.before["type"] == "file"]
         for resource, why in in_use(files).items():

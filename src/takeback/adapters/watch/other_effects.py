@@ -61,7 +61,7 @@ def moves_in(steps: Steps) -> dict[str, str]:
 
 
 def mixed(target: Target, by: Sequence[OtherStep], then: FileState | None = None) -> Target:
-    """Whoever takes it back takes what the others did with it. `then` is how they found it, if they were the last to
+    """Its undo takes the changes of the others back with it. `then` is how they found it, if they were the last to
     change it: when they are taken back it is that again, and can go back from there."""
     note: dict[str, Any] = {"mixed": short(by[-1].effect)}
     if then is not None and (then["type"] in ("absent", "dir") or "digest" in then or "target" in then):
@@ -87,7 +87,7 @@ def is_mixed(target: Target) -> bool:
 
 
 def is_around(target: Target) -> bool:
-    """A directory that another removed, which is told only because something in it was changed before."""
+    """A directory that another effect removed, listed only because something in it was changed before."""
     then = target.before.get("then", {})
     return target.before["type"] == then.get("type") == "dir" and target.after["type"] == "absent"
 
@@ -115,7 +115,7 @@ def _stepped(state: FileState, step: OtherStep) -> FileState:
 
 
 def alike(one: FileState, other: FileState) -> bool:
-    """A directory may be told as a whole by one and as a shell by the other."""
+    """One effect may record a directory as a whole, the other as a shell."""
     if one["type"] == other["type"] == "dir":
         return one.get("mode") == other.get("mode")
     if "meta" in one or "meta" in other:
@@ -123,7 +123,7 @@ def alike(one: FileState, other: FileState) -> bool:
     return same(one, other)
 
 
-# What was in directories that other effects moved meanwhile: told where it is now, if it was changed at all.
+# Content of directories that other effects moved in between: recorded at its present place, if it was changed at all.
 
 
 def followed(targets: Sequence[Target], steps: Steps, roots: Sequence[str], blobs: Blobs) -> list[Target]:
@@ -187,7 +187,7 @@ class _Following:
             return
         taken = self._there.get(to)
         if taken is not None and taken.before["type"] not in ("absent", "dir"):
-            # It came to where something else had been: so it is told where it was before that.
+            # It came to a place where something else had been: so it is recorded at its earlier place.
             self._found.append(mixed(target, self._steps[around], after))
         else:
             self._found.append(Target(name, before, after))
@@ -210,7 +210,7 @@ class _Following:
                     if now is not None:
                         yield Target(resource, ABSENT, now)
                 elif "excluded" in known.before and name in folders:
-                    folders.remove(name)  # nobody looked into it then either
+                    folders.remove(name)  # it was not looked into then either
 
 
 def is_watched(resource: str, roots: Collection[str]) -> bool:

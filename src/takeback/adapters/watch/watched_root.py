@@ -260,7 +260,7 @@ class WatchedRoot:
                     scan.only(hints)
                     if self.index.has_links(scan.gone):
                         raise Doubt  # what was done through names that are gone, was done to files that are not
-                # Most of what is there afterwards may be known already, such as what was moved.
+                # Most of the new content may be known already, such as moved files.
                 self._place.room(scan.bytes if register else 0)
                 seen = self._read(handles, scan, looked, careful=hints is not None)
         finally:

@@ -1,7 +1,7 @@
 """What the undo of an effect does inside git directories, where paths are compared by what they mean to git.
 
-A pass over the plan of a tree's undo. Where nobody touched anything since, the plan stays as it is, to the byte;
-only what the effect added to the objects is left where it is.
+A pass over the plan of a tree's undo. If nothing was changed since, the plan stays as it is, to the byte; only objects
+that the effect added are left in place.
 """
 
 import os
@@ -263,11 +263,11 @@ def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     target = desk.targets[resource]
     if not is_a_ref(desk, resource):
         return
-    # A ref and its reflog go together; HEAD's tells of every branch.
+    # A ref and its reflog go together; the reflog of HEAD has lines of every branch.
     refs = desk.of(GitPart.REF, GitPart.HEAD)
     mine = [one for one, other in refs if spot.name in (other.name or "HEAD", "HEAD")]
     if any(desk.outcome(one) is Outcome.CONFLICT for one in mine):
-        del desk.steps[resource]  # the ref is told, and its reflog goes with it
+        del desk.steps[resource]  # the ref is reported, and its reflog goes with it
         return
     before, after = desk.content(target.before), desk.content(target.after)
     now = desk.content_now(resource) or b""

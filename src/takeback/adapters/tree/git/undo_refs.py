@@ -87,7 +87,7 @@ def _value(desk: GitDesk, state: FileState, name: str, packed: dict[str, str] | 
 
 
 def _all_plain(desk: GitDesk, loose: dict[str, str], packed: str, now: dict[str, str]) -> bool:
-    """Whether nobody touched any of them: then they go back to the byte."""
+    """Whether all of them are unchanged: then they go back to the byte."""
     if not all(desk.is_plain(resource) for resource in (*loose.values(), *([packed] if packed else ()))):
         return False
     if packed:

@@ -30,7 +30,7 @@ class _Word(NamedTuple):
 
     verb: str
     done: str
-    held: bool  # it is for what is held, not for what was made
+    held: bool  # for held effects, not for those that were made
 
 
 ACCEPT = _Word("accept", "Accepted", held=False)
@@ -59,7 +59,7 @@ def _arguments(word: _Word) -> tuple[Argument, ...]:
 
 
 def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word, now: bool) -> list[str]:
-    """An effect, or of a run all that the word is for: what is held, and if nothing is, what was dropped."""
+    """One effect, or all effects of a run that the verb is for: the held ones, or the dropped ones if none are held."""
     if isinstance(what, str):
         return [tb.effect(what).id]
     if not word.held:

@@ -45,8 +45,8 @@ class Explained(NamedTuple):
     why: str  # why not in a sandbox
     coverage: str
     read_only: tuple[tuple[str, str], ...]  # paths that cannot be written there, each with its reason
-    beyond: tuple[str, ...]  # what this very command seems to reach that nobody can take back
-    others: tuple[Effect, ...]  # held or going on in the same place
+    beyond: tuple[str, ...]  # what this command seems to reach that cannot be undone
+    others: tuple[Effect, ...]  # held or running in the same place
 
 
 def beyond(argv: tuple[str, ...]) -> tuple[str, ...]:

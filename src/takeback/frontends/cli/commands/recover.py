@@ -1,4 +1,4 @@
-"""`recover`: what a crash left is settled, and what is not at rest after that is told."""
+"""`recover`: settle what a crash left, and list what is still open."""
 
 import time
 from collections.abc import Sequence

@@ -311,7 +311,7 @@ def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
 
 
 def _hint_at_owners() -> None:
-    """What it printed went to the terminal and is not known; so this is told wherever it may be the reason."""
+    """Its output went to the terminal and is unknown, so the hint is given wherever this may be the reason."""
     from takeback.sandbox.ability import OVERFLOW, unmapped
 
     path, whose = unmapped(".")

@@ -109,7 +109,7 @@ class ShellSession:
         self._undone: list[tuple[Effect, ...]] = []
         self._code = 0
         self._ends = False
-        self.doubt: InDoubt | None = None  # on a terminal the session goes on, and ends with 125
+        self.doubt: InDoubt | None = None  # on a terminal the session continues, and ends with 125
         self._terminal = (
             not asked.options.lines and bool(sys.stdin and sys.stdin.isatty()) and not asked.screen.json
         )

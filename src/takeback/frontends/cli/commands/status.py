@@ -143,7 +143,8 @@ def _say_some(screen: Screen, lines: Sequence[str], of: int) -> None:
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:
-    # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
+    # Single commands have one for each directory, which the next command there continues: such a run is not work in
+    # progress.
     listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
     if not listed:
         screen.say("Runs     none open")

@@ -330,7 +330,7 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
 
 
 def _unsettled(tb: "Takeback", run: str) -> tuple[Effect, ...]:
-    """What of a run cannot be taken back with the rest of it, because nobody knows how it stands."""
+    """Effects of a run that cannot be undone with the rest, because their state is unknown."""
     found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, newest=True))
     return tuple(one for one in found if one.waits_for != PERSON)
 
@@ -349,7 +349,7 @@ def taken_back(
 
 @contextmanager
 def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
-    """A signal is heard when the undo is finished: then it is too late to return a result, not to tell of it."""
+    """A signal is handled when the undo is finished: too late to return a result, but not too late to report it."""
     started = now()
     try:
         yield

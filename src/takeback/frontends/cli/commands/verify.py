@@ -81,13 +81,13 @@ def _verified(asked: Asked, tb: takeback.api.Takeback) -> Verified:
     try:
         return tb.verify(read_data=asked.options.read_data)
     except Corrupt as error:
-        # So damaged that looking at it ended early: what the journal itself can tell is told all the same.
+        # So damaged that the check ended early: report what the journal itself still shows.
         found = Flaw(str(error), unreadable=True)
         return Verified(tuple(dict.fromkeys((*tb.store.journal.check(), found))), 0, 0)
 
 
 def _reach(tb: takeback.api.Takeback, findings: tuple[Flaw, ...]) -> "DamageReach | None":
-    """None when that cannot be told."""
+    """None if unknown."""
     from takeback.audit.runs import reach
 
     try:

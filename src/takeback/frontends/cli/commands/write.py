@@ -42,7 +42,7 @@ class Spooled:
 
 
 def read_input() -> "bytes | Iterable[bytes]":
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by our parent
         raise Misuse(
             "There is no standard input to read the content from.", hint="takeback write PATH < content"
         )

@@ -84,7 +84,7 @@ def command_json(
     effect: Effect | None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Of a command in a box too; `more` is told before the text."""
+    """Also of a command in a box; `more` comes before the text."""
     return {
         "exit_code": outcome.exit_code,
         "stopped": outcome.stopped,

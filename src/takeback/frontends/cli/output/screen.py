@@ -42,7 +42,7 @@ def printing() -> Iterator[None]:
 
 
 def put(text: str, end: str = "\n") -> None:
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by our parent
         raise Unprintable("standard output is closed")
     with printing():
         print(text, end=end)
@@ -318,7 +318,7 @@ def _no_home() -> Here:
 
 def near(path: str, place: Here) -> str:
     """Relative below the current directory, from ~ below the home directory, else as it is. Of a database in a file
-    only the path is told."""
+    only the path is shown."""
     if path.startswith(ESCAPED):
         return ESCAPED + near(path[len(ESCAPED) :], place)
     if path.startswith(f"{_FILE}/"):

@@ -158,7 +158,7 @@ class Meter(Progress):
             yield
             return
         now = self._clock()
-        # A pause is somebody's who does not count: a command, a person. Then patience begins anew.
+        # Pauses for a command or a person do not count: the delay starts again after them.
         if not self._stages and now - self._rested > BETWEEN:
             self._due = now + PATIENCE
         one = _Stage(doing, noun, now)
@@ -296,7 +296,7 @@ def _rate(stage: _Stage, seconds: float) -> str:
 
 
 def _rest(stage: _Stage, seconds: float) -> str:
-    """How long it still takes, if it goes on like this."""
+    """The remaining time at the present rate."""
     if stage.all_bytes and stage.all_bytes >= stage.bytes:
         share = stage.bytes / stage.all_bytes
     else:

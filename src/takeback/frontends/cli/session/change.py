@@ -268,7 +268,7 @@ def refuse_open_files(path: str) -> None:
     try:
         mode = os.stat(step).st_mode
     except OSError:
-        return  # what is the matter is told when it is looked at closely
+        return  # the closer look reports the reason
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise Misuse(f"{path} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
 
