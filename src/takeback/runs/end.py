@@ -251,7 +251,7 @@ class ClosingJournal:
         return getattr(self._core.parts.journal, name)
 
 
-# What is told of a run that failed and was taken back: a note on its error.
+# The note on the error of a run that failed and was taken back.
 
 
 def note(name: str, result: UndoResult, dropped: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Decide on what is held or was dropped: make it, drop it, erase it. Any run's."""
+"""Decide on held or dropped effects of any run: apply, drop or erase them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,7 +23,7 @@ Leased = Callable[[str], AbstractContextManager[Lease]]
 
 
 def renewed(parts: Parts, change: Change) -> Change:
-    """The same over what is there now, whoever put it there; that is captured, so undo brings it back."""
+    """The same over the present content; that is captured, so undo brings it back."""
     from takeback.adapters.tree.rebase import renewed
     from takeback.adapters.tree.targets import put_targets, read_targets
 
@@ -48,7 +48,7 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run
             if lease is not None:
                 apply_held(parts, lease, fresh, change, Terms(fresh.key))
     except Drifted as error:
-        if error.effect is None:  # else it got further, and that is told
+        if error.effect is None:  # else it got further, and that is reported
             error.hint = f"Nothing was changed. {_way_on(effect, error, force)}{_or_drop(effect)}."
         raise
 
@@ -124,7 +124,7 @@ def held_error(effect: Effect, verb: str) -> Refused:
 
 
 def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
-    """Only what is held can be discarded; what was dropped can be applied as well, unless `dropped` is False."""
+    """Held effects can be discarded or applied; dropped effects can be applied, unless `dropped` is False."""
     if effect.waits_for == PERSON or (dropped and effect.state is State.DROPPED):
         return
     name = short(effect.id)

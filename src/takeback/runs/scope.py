@@ -156,7 +156,7 @@ def newest_elsewhere(journal: Journal, scope: Scope, *, undos: bool = False) -> 
     return Elsewhere(newest, own if own and (not touched or own in touched) else next(iter(touched), own))
 
 
-# Everything that took hold after a point, whoever did it; and what keeps it from being taken back.
+# All effects of anyone that took hold after a point, and what prevents their undo.
 
 
 class Span(NamedTuple):

@@ -85,7 +85,7 @@ class Sql:
             raise Misuse("This database handle is closed.", hint="Open it again with run.sql(…).")
 
     def _refuse_undecided(self) -> None:
-        """Where a transaction waits for a person in this very session, nothing else can go on."""
+        """While a transaction waits for a person in this session, no other statement can run."""
 
     @property
     def database(self) -> Database:
@@ -245,7 +245,7 @@ class Sql:
             took_hold(core, made.effect)
 
     def _refuse_held(self, error: BaseException) -> None:
-        """What is told of an error, after which there is no effect."""
+        """The record of an error, after which there is no effect."""
         if isinstance(error, RowsHeld):
             raise named(self._core.parts, resource_of(self.database), error) from error
         if isinstance(error, TakebackError):

@@ -90,16 +90,16 @@ def _found(adapter: Programs, effect: Effect) -> Change | None:
     return None if receipt is None else change._replace(args={**change.args, RECEIPT: receipt})
 
 
-# Databases in a watched tree that someone has open: put back as files they would break under whoever has them. So what
-# changed in one is found row by row, with what the watch had kept of its files, and is an effect on a database.
+# Databases in a watched tree that a process has open: restored as files they would break for that process. So the
+# changes are found row by row, with the copy of the watch, and are an effect on a database.
 
 
 _ENDS = ("", "-wal", "-shm", "-journal")
-_KEPT = ("", "-wal", "-journal")  # the index of the log is made anew
+_KEPT = ("", "-wal", "-journal")  # the index of the log is made again
 
 
 class FoundDatabases(NamedTuple):
-    resources: frozenset[str]  # files that are told of as databases
+    resources: frozenset[str]  # files that are reported as databases
     effects: tuple[Effect, ...] = ()
     sentence: str = ""
 

@@ -119,7 +119,7 @@ def _way(root: bytes, cwd: bytes) -> dict[str, tuple[int, int, int, int]]:
         try:
             found[os.fsdecode(path)] = first_look(os.lstat(above + path))
         except OSError:
-            break  # it will be told when it is entered
+            break  # the error comes when it is entered
         path = os.path.dirname(path)
     return found
 

@@ -117,7 +117,7 @@ def is_privileged() -> bool:
 
 
 def enter_as_oneself() -> None:
-    """Everyone else is nobody; oneself is who one was."""
+    """All other users are `nobody` inside; the caller keeps its own id."""
     uid, gid = os.geteuid(), os.getegid()
     kernel().unshare(NEWUSER)
     _map_one(uid, uid, gid, gid)
@@ -130,7 +130,7 @@ def enter_as_root() -> None:
     if all(ranges) and _enter_with_ranges(uid, gid, ranges):
         return
     with open("/proc/self/uid_map", encoding="ascii") as file:
-        inside_already = not file.read()  # nobody has a map yet
+        inside_already = not file.read()  # no process has a map yet
     if not inside_already:
         kernel().unshare(NEWUSER)
     _map_one(0, uid, 0, gid)

@@ -99,7 +99,7 @@ class Box:
             if mine:
                 clear_scratch(layers, setting.id)
         self._held.enter_context(layers.opened(setting.id))
-        if layers.unsettled(setting.id):  # whoever should have seen to it was killed
+        if layers.unsettled(setting.id):  # its own process was killed
             self._upkeep.settle(layers, setting.id)
 
     @property
@@ -274,7 +274,7 @@ class Box:
         return drop_step(self._core, self._setting, cut, ran, reason)
 
     def _forget(self, ran: Ran) -> None:
-        """Nobody will ever mount it."""
+        """Remove a layer that will never be mounted."""
         if not ran.ended.layer:
             ran.running.leave()
             return
@@ -292,7 +292,7 @@ class Box:
 
         path = self._layers.unpacked(layer)
         if not os.path.isdir(path):
-            return ()  # swept, because nobody could come back to it any more
+            return ()  # swept, because no undo could return to it
         with readable(self._setting):
             return tuple(listed(differences(path, self._stack(below)), self.base))
 

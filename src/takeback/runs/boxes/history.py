@@ -43,7 +43,7 @@ def steps(journal: Journal, resource: str) -> Iterator[BoxStep]:
 
 
 def is_step(effect: Effect) -> bool:
-    """Whether it changed a box alone: until a commit nobody sees that outside."""
+    """Whether it changed only a box: until a commit nothing of that is visible outside."""
     return effect.change.resource.startswith(SCHEME) and effect.change.kind != COMMIT
 
 
@@ -96,7 +96,7 @@ def _place_of(journal: Journal, resource: str, to: "Effect | BoxStep | Checkpoin
 
 
 def with_commits(journal: Journal, effects: list[Effect]) -> list[Effect]:
-    """A commit is two effects: what was merged into the base, and that the box starts anew over it."""
+    """A commit is two effects: the merge into the base, and the restart of the box over it."""
     commits = (effect.change.args for effect in effects if effect.change.kind == COMMIT)
     merged = tuple(args["merged"] for args in commits if args.get("merged"))
     found = journal.effects(Query(ids=merged)) if merged else ()

@@ -223,8 +223,7 @@ def _held_instead(core: RunCore, change: Change, options: Options, trouble: Take
 def tried(
     parts: "Parts", request: CommandRequest, capture: bool = True, stdin: bytes | None = None
 ) -> CommandOutcome:
-    """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so nobody's run is
-    needed."""
+    """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so no run is needed."""
     from takeback.sandbox.protocol import Stack
 
     room = room_of(parts)

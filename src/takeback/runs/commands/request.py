@@ -189,8 +189,8 @@ _PIECE = 1 << 16
 
 
 class Pipes:
-    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. Meanwhile
-    someone has to read it: who waits for something else `until` that, others have a thread `listen`."""
+    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. The output
+    must be read while it runs: `until` reads while waiting for something else, `listen` reads in a thread."""
 
     def __init__(self, stdin: bytes | None = None) -> None:
         self.stdout = b""
@@ -231,7 +231,7 @@ class Pipes:
         self.close()
 
     def close(self) -> None:
-        """The command has ended: what it printed is in the pipes, and what comes after it is nobody's."""
+        """The command has ended: its output is in the pipes, and later bytes do not count."""
         if not self._open:
             return
         try:

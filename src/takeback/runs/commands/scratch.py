@@ -73,7 +73,7 @@ def workshop(place: str) -> Iterator[str]:
     try:
         yield mine
     finally:
-        # What it held is merged, held or dropped by now; whoever comes after us clears the rest.
+        # Its content is merged, held or dropped; the next process clears the rest.
         with suppress(OSError):
             remove_all(mine)
 
@@ -83,7 +83,7 @@ def clear(place: str) -> int:
     most a day."""
     left = leftovers(place)
     for path in left:
-        # Another process is clearing it too, or it cannot be: nobody's work may fail for that.
+        # Another process is clearing it too, or it cannot be cleared: no change may fail because of that.
         with suppress(OSError):
             remove_all(path)
     return len(left)

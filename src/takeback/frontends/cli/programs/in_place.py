@@ -259,7 +259,7 @@ def _taken_back(
         asked.made.append(effect.id)
         both = way_to_both(effect, {one.resource for one in effect.targets})
         name = short(effect.id)
-        could, again = "could not be", f"`takeback undo {name}` tries again, or tells how."
+        could, again = "could not be", f"`takeback undo {name}` tries again, or says what to do."
         if isinstance(error, Unavailable):  # also of a store that went away after the undo was made
             could, again = "may not have been", f"`takeback show {name}` says how it stands."
         way_on = again if isinstance(error, Conflict) else both or again
