@@ -8,9 +8,8 @@ from pathlib import Path
 
 from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
-from takeback.model.change import Change
+from takeback.model.change import Change, OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.memory import MemoryBlobs
 from tests.world import World
@@ -74,7 +73,7 @@ def as_an_ordinary_user(world: World, code: str, groups: tuple[int, ...] = ()) -
         from takeback.adapters.file.paths import scratch
         from tests.memory import MemoryBlobs
         from takeback.testing.adapter_suite import Desk, settle, undo_of
-        from takeback.model.plan import OnConflict
+        from takeback.model.change import OnConflict
         from takeback.errors import *
         blobs = MemoryBlobs(); desk = Desk(FileAdapter(blobs)); kernel.libc()
         # Everything is imported by now: the interpreter's own files may be closed to an ordinary user.

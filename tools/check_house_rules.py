@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,9 @@ CRUMB = 60  # lines: a shorter file with one importer belongs into it
 # Files that stay alone: the entry point, which must hear an interrupt before anything else is imported.
 ALONE = {"takeback.frontends.cli.main", "takeback.engine.transaction"}  # a program; a door of its own
 A_FILE_EACH = "takeback.frontends.cli.commands."  # each command has a file of its name, however short
+ADDRESSES = "takeback.model.database"  # knows what an address of each engine means
+ENGINES = {"mariadb", "postgres", "redis", "sqlite"}
+CHANGES = "takeback.model.change"
 NOUNS_IN_ING = {"testing", "setting", "pending"}
 WORDS_WE_DO_NOT_USE = re.compile(r"(^|_)(manager|handler|helper|utils?|common|base)s?$")
 # Whoever installs this uses the registry that their own machine is set up for.
@@ -126,7 +129,7 @@ def targets(tree: ast.Module, known: Mapping[str, Module]) -> Iterator[str]:
 def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
     if len(known) > MOST_FILES:
         yield f"src: {len(known)} files; {MOST_FILES} are the most. Fold what belongs together."
-    users = importers(known)
+    users, typed = importers(known), typed_keys(known)
     for name, module in known.items():
         if module.leaf.endswith("ing") and module.leaf not in NOUNS_IN_ING:
             yield f"{name}: name the noun, not what is being done."
@@ -134,6 +137,7 @@ def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
         if module.lines < CRUMB and not (module.is_package or alone) and len(users[name]) == 1:
             yield f"{name}: {module.lines} lines for {next(iter(users[name]))} alone; put them there."
         yield from adapters_by_name(module)
+        yield from terms_by_key(module, typed)
         yield from long_functions(module)
     yield from names_used_twice(known)
     yield from towers(known)
@@ -141,14 +145,56 @@ def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
 
 
 def adapters_by_name(module: Module) -> Iterator[str]:
-    """A decision outside an adapter asks its traits."""
-    if module.name.startswith(("takeback.adapters.", "takeback.testing.")):
+    """A decision outside an adapter asks its traits, or a method of it."""
+    if module.name.startswith(("takeback.adapters.", "takeback.testing.")) or module.name == ADDRESSES:
         return
     for node in ast.walk(module.tree):
+        asked: list[ast.expr] = []
         if isinstance(node, ast.Compare):
-            for side in (node.left, *node.comparators):
-                if isinstance(side, ast.Attribute) and side.attr == "adapter":
-                    yield f"{module.name}:{node.lineno}: ask `traits_of(change)`, not for an adapter's name."
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            asked = node.args[1:]
+        for side in asked:
+            by_name = isinstance(side, ast.Attribute) and side.attr == "adapter"
+            by_engine = isinstance(side, ast.Constant) and side.value in ENGINES
+            if by_name or by_engine or (isinstance(side, ast.Name) and side.id.endswith("Adapter")):
+                yield f"{module.name}:{side.lineno}: ask `traits_of(change)`, not for an adapter's name."
+
+
+def typed_keys(known: Mapping[str, Module]) -> set[str]:
+    """What a record has among the arguments of a change, and a change has as fields."""
+    classes = known[CHANGES].tree.body if CHANGES in known else ()
+    return {"receipt"} | {
+        field.target.id
+        for node in classes
+        if isinstance(node, ast.ClassDef) and node.name in ("Phase", "UndoTerms", "Facts")
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
+
+
+def terms_by_key(module: Module, typed: Collection[str]) -> Iterator[str]:
+    """`x.args["partial"]`, `x.args.get(PARTIAL)`, `"partial" in x.args`: a change says that by a field."""
+    for node in ast.walk(module.tree):
+        asked: tuple[ast.expr, ast.expr] | None = None  # of what, by which key
+        if isinstance(node, ast.Subscript):
+            asked = node.value, node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            asked = node.func.value, node.args[0]
+        elif isinstance(node, ast.Compare):
+            asked = node.comparators[0], node.left
+        if asked is None or not (isinstance(asked[0], ast.Attribute) and asked[0].attr == "args"):
+            continue
+        key = asked[1]
+        name = (
+            key.value
+            if isinstance(key, ast.Constant)
+            else key.id.lower()
+            if isinstance(key, ast.Name)
+            else ""
+        )
+        if name in typed:
+            yield f"{module.name}:{key.lineno}: {name!r} is a field of a change, not one of its arguments."
 
 
 def names_used_twice(known: Mapping[str, Module]) -> Iterator[str]:

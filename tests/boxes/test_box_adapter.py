@@ -8,8 +8,7 @@ import pytest
 
 from takeback.adapters.box import BoxAdapter, box_change
 from takeback.model.box import Link, Point, box_resource, point_from_json, point_to_json
-from takeback.model.change import Change
-from takeback.model.plan import OnConflict
+from takeback.model.change import Change, OnConflict
 from takeback.storage.layers import Layers
 from takeback.testing import AdapterSuite
 from takeback.testing.adapter_suite import Desk

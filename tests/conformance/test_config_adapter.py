@@ -13,8 +13,8 @@ from takeback.adapters.config.adapter import ConfigAdapter, edit_change
 from takeback.adapters.config.keys import same
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import Conflict, Drifted, Misuse, Refused, ValidationFailed
-from takeback.model.change import Change
-from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.change import Change, OnConflict
+from takeback.model.plan import Outcome, Standing
 from takeback.model.record import canonical
 from takeback.model.remedy import to_json
 from takeback.testing.adapter_suite import AdapterSuite, Desk, undo_of

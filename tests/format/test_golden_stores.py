@@ -12,6 +12,8 @@ import pytest
 import takeback
 from takeback.api import opened_of
 from takeback.api.undo import to_redo
+from takeback.model.effect import State, from_intent, intent_body
+from takeback.model.record import Kind
 from tests.format.make_golden_store import place, unpack
 from tests.world import picture
 
@@ -48,6 +50,14 @@ def test_it_is_sound(golden: takeback.Takeback, world: Path) -> None:
     verified = golden.verify(read_data=True)
     assert verified.findings == ()
     assert verified.records > 20
+
+
+def test_what_is_read_of_its_changes_would_be_written_as_it_was(golden: takeback.Takeback) -> None:
+    births = list(golden.store.journal.records(kinds=(Kind.PROPOSE, Kind.INTENT)))
+    read = [intent_body(from_intent(one, "", State.INTENDED), one.body.get("remedy")) for one in births]
+
+    assert [body.get("args") for body in read] == [one.body.get("args") for one in births]
+    assert {"undo", "write", "edit"} <= {body["kind"] for body in read}
 
 
 def test_its_effects_and_runs_are_listed_as_they_were(golden: takeback.Takeback, world: Path) -> None:

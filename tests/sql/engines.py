@@ -7,11 +7,11 @@ from typing import Any, Protocol
 from takeback.adapters.database import Databases, DatabaseSession
 from takeback.adapters.protocol import Adapter
 from takeback.errors import StatementFailed
-from takeback.model.change import Change
+from takeback.model.change import Change, OnConflict
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect
 from takeback.model.effect import State as EffectState
-from takeback.model.plan import OnConflict, Standing
+from takeback.model.plan import Standing
 from takeback.testing.adapter_suite import Desk
 from tests.sql.rows import State
 from tests.sql.statements import Dialect, Statement, schema, tables

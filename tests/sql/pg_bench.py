@@ -10,9 +10,10 @@ import psycopg
 from takeback.adapters.database import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.postgres.session import PostgresSession
+from takeback.model.change import OnConflict
 from takeback.model.database import Database
 from takeback.model.effect import Effect, State
-from takeback.model.plan import OnConflict, TargetOutcome
+from takeback.model.plan import TargetOutcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.memory import MemoryBlobs
 from tests.sql.engines import intended, made

@@ -20,8 +20,9 @@ from takeback.errors import (
     StatementFailed,
     TakebackError,
 )
+from takeback.model.change import OnConflict
 from takeback.model.effect import State
-from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.plan import Outcome, Standing
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.process import PASSWORD, wait_until
 from tests.sql.engines import intended
@@ -52,7 +53,7 @@ def undo(bench, effect, on_conflict=OnConflict.REFUSE):
     change = undo_of(effect, on_conflict)
     outcomes = bench.adapter().assess(change, effect).outcomes
     if any(one.outcome is Outcome.CONFLICT for one in outcomes) and on_conflict is OnConflict.SKIP:
-        change = change._replace(args={**change.args, "partial": True})
+        change = change._replace(undo=change.undo._replace(partial=True))
     return Desk(bench.adapter()).do(change, of=effect)
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from takeback.errors import Conflict, NoRemedy, StatementFailed
-from takeback.model.plan import OnConflict
+from takeback.model.change import OnConflict
 from tests.sql.mariadb_cases import USERS
 from tests.sql.test_mariadb import do, undo
 from tests.sql.test_mariadb_matrix import Bench

@@ -7,7 +7,8 @@ import pytest
 
 from takeback.adapters.mariadb import put_back
 from takeback.errors import Conflict
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.change import OnConflict
+from takeback.model.plan import Outcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.test_mariadb import bench, do, names, undo
 from tests.sql.test_mariadb_matrix import Bench

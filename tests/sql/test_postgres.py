@@ -7,7 +7,8 @@ import pytest
 from takeback.adapters.database import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
-from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.change import OnConflict
+from takeback.model.plan import Outcome, Standing
 from tests.memory import MemoryBlobs
 from tests.sql.engines import intended
 

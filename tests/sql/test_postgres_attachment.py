@@ -18,8 +18,8 @@ import takeback
 from takeback.adapters.database import Waiting
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import NoRemedy, Refused, RowsHeld
+from takeback.model.change import OnConflict
 from takeback.model.effect import State
-from takeback.model.plan import OnConflict
 from tests.servers.process import wait_until
 from tests.sql.engines import intended
 from tests.sql.pg_bench import PgBench

@@ -99,7 +99,7 @@ def test_the_owner_ends_what_a_guest_began(owner):
     with psycopg.connect(owner.guest.url, options=options, autocommit=True) as connection:
         connection.execute("delete from c")
     found = owner.adapter().found(with_the_address_of(owner, effect), ())
-    assert found.args["receipt"]["tables"]["public.c"]["deleted"] == 2
+    assert found.receipt["tables"]["public.c"]["deleted"] == 2
 
 
 def test_a_guest_gets_at_nothing_of_others(owner):

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from takeback.errors import Refused
+from takeback.model.change import OnConflict
 from takeback.model.effect import State
-from takeback.model.plan import OnConflict
 from tests.e2e.conftest import CommandLine
 from tests.sql.engines import intended
 from tests.sql.pg_bench import PgBench

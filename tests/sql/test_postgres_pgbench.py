@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from takeback.errors import Drifted, StoreBusy
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
 from tests.servers.process import wait_until
 from tests.sql.pg_bench import PgBench
 

@@ -11,7 +11,8 @@ from takeback.adapters.redis.images import Image
 from takeback.adapters.redis.keys import KnownKeys, choose
 from takeback.api import opened_of
 from takeback.errors import Misuse, Refused, ResourceUnreachable, StatementFailed
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.change import OnConflict
+from takeback.model.plan import Outcome
 from takeback.testing.adapter_suite import Desk
 from tests.servers.process import PASSWORD, wait_until
 from tests.servers.redis import RedisDatabase

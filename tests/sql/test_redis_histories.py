@@ -10,8 +10,9 @@ import redis
 from takeback.adapters.database import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.errors import Conflict, StatementFailed
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import Outcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.memory import MemoryBlobs
 from tests.servers.redis import RedisDatabase
@@ -138,7 +139,7 @@ class History:
     def _taken_back(self, of: Done, policy: OnConflict, conflicts: bool) -> Effect:
         change = undo_of(of.effect, policy)
         if policy is OnConflict.SKIP and conflicts:
-            change = change._replace(args=change.args | {"partial": True})
+            change = change._replace(undo=change.undo._replace(partial=True))
         return Desk(self.adapter).do(change, of=of.effect)
 
     def _holds(self, one: Done) -> bool:

@@ -3,7 +3,8 @@
 import pytest
 
 from takeback.errors import Conflict, Refused, StatementFailed
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.change import OnConflict
+from takeback.model.plan import Outcome
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.redis import RedisDatabase
 from tests.sql.engines import intended

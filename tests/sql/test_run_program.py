@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.frontends.cli.programs.databases import _by_socket  # pyright: ignore[reportPrivateUsage]
+from takeback.adapters.postgres.connection import by_socket
 from tests.e2e.conftest import CommandLine
 from tests.servers.postgres import PgDatabase
 from tests.world import World
@@ -33,7 +33,7 @@ def test_whether_an_address_leads_through_a_socket(
     url: str, host: str, yes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGHOST", host)
-    assert _by_socket(url) is yes
+    assert by_socket(url) is yes
 
 
 @pytest.mark.parametrize("way", ["network", "socket"])

@@ -8,7 +8,8 @@ from takeback.errors import (
     Forgotten,
     Refused,
 )
-from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.change import OnConflict
+from takeback.model.plan import Outcome, Standing
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.sqlite_cases import FAMILY, T
 from tests.sql.sqlite_world import World, done, world

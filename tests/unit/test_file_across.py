@@ -13,8 +13,9 @@ from takeback.adapters.file import changes, swap
 from takeback.adapters.file import move as across
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import Conflict, Drifted, NoRemedy, ResourceUnreachable, VerifyFailed
+from takeback.model.change import NO_FACTS, Facts, OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import Outcome
 from takeback.testing.adapter_suite import settle, undo_of
 from tests.files import OLD, Files, as_an_ordinary_user, leftovers
 from tests.world import World
@@ -277,9 +278,9 @@ def test_over_the_limit_it_is_refused_and_cannot_be_allowed(files: Files, far: W
     files.make("big", bytes(2000))
     adapter = FileAdapter(files.blobs, max_capture_bytes=1000)
     change = changes.move_change(files / "big", far / "big")
-    for args in (change.args, change.args | {"allow_inexact": True}):
+    for facts in (NO_FACTS, Facts(allow_inexact=True)):
         with pytest.raises(NoRemedy, match="cannot be copied whole"):
-            adapter.assess(change._replace(args=args))
+            adapter.assess(change._replace(facts=facts))
 
 
 @pytest.mark.root

@@ -12,7 +12,8 @@ from takeback.adapters.file import changes, paths
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Misuse, NoRemedy, Refused, TakebackError
-from takeback.model.plan import OnConflict, Standing
+from takeback.model.change import OnConflict
+from takeback.model.plan import Standing
 from takeback.testing.adapter_suite import Desk
 from tests.files import leftovers, write
 from tests.memory import MemoryBlobs

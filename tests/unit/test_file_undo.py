@@ -10,9 +10,9 @@ from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.changes import NewFile
 from takeback.errors import Conflict, Drifted
-from takeback.model.change import Change
+from takeback.model.change import Change, OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.plan import Outcome, Standing
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.memory import MemoryBlobs
 from tests.world import World

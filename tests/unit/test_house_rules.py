@@ -15,6 +15,9 @@ def _house(sources: Mapping[str, str]) -> dict[str, rules.Module]:
     }
 
 
+TYPED = {"takeback.model.change": "class UndoTerms:\n    partial: bool\nclass Facts:\n    others: bool"}
+
+
 @pytest.mark.slow  # `make check` asks the same each time
 def test_the_house_as_it_is_keeps_them() -> None:
     assert list(rules.about_modules(rules.modules())) == []
@@ -51,6 +54,30 @@ def test_the_house_as_it_is_keeps_them() -> None:
             {"takeback.a": "class A: ...\nclass B: ...\nclass C(A, B): ..."},
             "takeback.a: class C stands on A and B;",
         ),
+        (
+            {"takeback.a": "def f(change):\n    return change.adapter == 'file'"},
+            "takeback.a:2: ask `traits_of(change)`",
+        ),
+        (
+            {"takeback.a": "def f(url):\n    return ENGINES.get(url) != 'sqlite'"},
+            "takeback.a:2: ask `traits_of(change)`",
+        ),
+        (
+            {"takeback.a": "def f(adapter):\n    return isinstance(adapter, TreeAdapter)"},
+            "takeback.a:2: ask `traits_of(change)`",
+        ),
+        (
+            {**TYPED, "takeback.a": "def f(x):\n    return x.args['partial']"},
+            "takeback.a:2: 'partial' is a field",
+        ),
+        (
+            {**TYPED, "takeback.a": "def f(x):\n    return x.args.get(PARTIAL)"},
+            "takeback.a:2: 'partial' is a field",
+        ),
+        (
+            {**TYPED, "takeback.a": "def f(x):\n    return 'others' in x.args"},
+            "takeback.a:2: 'others' is a field",
+        ),
     ],
     ids=[
         "a lazy circle",
@@ -60,6 +87,12 @@ def test_the_house_as_it_is_keeps_them() -> None:
         "a long function",
         "a tower",
         "two bases",
+        "a name of an adapter",
+        "a name of an engine",
+        "a class of an adapter",
+        "a term by its key",
+        "a term by a constant",
+        "a fact by its key",
     ],
 )
 def test_what_breaks_them_is_named(sources: Mapping[str, str], said: str) -> None:

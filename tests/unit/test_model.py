@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from takeback.errors import RecordInvalid
 from takeback.model import ids, remedy
+from takeback.model.change import UNDO, OnConflict, UndoTerms, change_recorded, intent, recorded_args
 from takeback.model.effect import BROUGHT_BACK, OPEN_STATES, TAKEN_BACK, TRANSITIONS, State, moved
 from takeback.model.plan import Standing, TargetSighting, together
 from takeback.model.record import GENESIS, Kind, canonical, chained
@@ -91,6 +92,44 @@ def test_canonical_json_is_that_of_the_reference_implementation(value: Any) -> N
 def test_canonical_json_is_that_of_the_reference_in_three_thousand_cases(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
     assert json.loads(canonical(value)) == value
+
+
+PHASES: list[dict[str, Any]] = [
+    {},
+    {"waits": "person", "was_held": True},
+    {"gate": {"plan": "none", "until": 5}, "reviewed": {"how": "h", "receipt": {}, "rows": "d", "until": 0}},
+]
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("write", {"content": "d", "size": 1}),
+    ("write", {"content": "d", "size": 1, "allow_inexact": True, "home": "h", "most": 3}),
+    ("run", {"argv": ["a"], "conflicts": [["file:///a", "it is new"]]}),
+    ("watch", {"roots": ["file:///"], "others": True}),
+    ("commit", {"merged": "", "exit_code": 0}),
+    ("commit", {"merged": "e", "partial": 1, "only": 2}),  # of no undo: its adapter's own
+    (UNDO, {"on_conflict": "refuse"}),
+    (UNDO, {"on_conflict": "merge-or-skip", "partial": True, "only": [], "together": "t", "decided_at": 7}),
+    (UNDO, {"on_conflict": "merge", "explained": {"f": {"digest": "d"}}, "later": {"f": [["e", "a", "b"]]}}),
+]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(("kind", "args"), REQUESTS)
+def test_what_a_record_says_of_a_change_is_typed_and_written_again_as_it_was(
+    kind: str, args: dict[str, Any], phase: dict[str, Any]
+) -> None:
+    change = change_recorded("file", kind, "file:///a", "a word", args | phase)
+
+    assert canonical(recorded_args(change)) == canonical(args | phase)
+    same = {name: value for name, value in args.items() if name not in ("home", "most")}
+    assert canonical(intent(change)["args"]) == canonical(same), "the phase is no part of the request"
+    typed = {"allow_inexact", "conflicts", "others", "merged"} | (
+        {*UndoTerms._fields} if kind == UNDO else set()
+    )
+    assert typed.isdisjoint(change.args)
+
+
+def test_an_undo_of_which_nothing_is_recorded_refuses_conflicts() -> None:
+    assert change_recorded("file", UNDO, "file:///a", "", {}).undo.on_conflict is OnConflict.REFUSE
 
 
 @given(st.integers())

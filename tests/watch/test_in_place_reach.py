@@ -36,8 +36,8 @@ def test_finding_9_old_content_comes_back_by_force_though_the_file_was_busy_at_t
     started = f"{sys.executable} {writer} >/dev/null 2>&1 & echo $! > ../pid"
     line = f"{started}; while ! [ -e ../begun ]; do :; done; echo 2 > other"
     ran = desk.in_place(line)
-    assert ran.returncode == 0, ran
     (desk.tree.parent / "stop").touch()
+    assert ran.returncode == 0, ran
     until(lambda: ended(int((desk.tree.parent / "pid").read_text())))
 
     said = desk.takeback("undo")

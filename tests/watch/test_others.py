@@ -162,7 +162,7 @@ def test_two_commands_at_once_each_have_an_effect_of_their_own_paths(own_filesys
         assert "is unknown" in of_two
         return
     lineage.close()
-    assert len(effects) == 2 and not effects[0].change.args.get("others"), effects
+    assert len(effects) == 2 and not effects[0].change.facts.others, effects
     for effect in effects:
         own = "one" if "> one-end" in effect.change.args["argv"][-1] else "two"
         assert all(own in target.resource.removeprefix(f"file://{tree}") for target in effect.targets)

@@ -17,19 +17,10 @@ from takeback.model.box import (
     point_from_json,
     point_to_json,
 )
-from takeback.model.change import UNDO, Change, Staged
+from takeback.model.change import UNDO, Change, OnConflict, Staged
 from takeback.model.effect import Effect
 from takeback.model.ids import new_id, short
-from takeback.model.plan import (
-    Obstacle,
-    OnConflict,
-    Outcome,
-    Sighting,
-    Standing,
-    TargetOutcome,
-    TargetSighting,
-    together,
-)
+from takeback.model.plan import Obstacle, Outcome, Sighting, Standing, TargetOutcome, TargetSighting, together
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import quote, unquote
 from takeback.storage.protocols import Blobs
@@ -163,7 +154,7 @@ class BoxAdapter:
         now = point_to_json(self.heads.head(box))
         if now == target.before:
             return found._replace(outcome=Outcome.ALREADY, detail="it is at that point")
-        if now == target.after or change.args.get("on_conflict") == OnConflict.FORCE:
+        if now == target.after or change.undo.on_conflict is OnConflict.FORCE:
             return found._replace(outcome=Outcome.UNDONE)
         return found._replace(detail="has moved on to another point")
 

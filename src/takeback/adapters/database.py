@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from takeback.adapters.protocol import FoundChange
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.model.change import Change, Staged
 from takeback.model.database import (
@@ -19,19 +20,12 @@ from takeback.model.database import (
     without_password,
 )
 from takeback.model.effect import Effect
-from takeback.model.plan import (
-    Obstacle,
-    OnConflict,
-    Outcome,
-    Sighting,
-    Standing,
-    TargetOutcome,
-    TargetSighting,
-)
+from takeback.model.plan import Obstacle, Outcome, Sighting, Standing, TargetOutcome, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 
 DATABASE = "database"  # in the arguments of a change, and in the payload of a remedy
 MOST = "most"  # in the arguments of a change
+NO_SOCKET = "the socket of a server cannot be reached from one"
 
 
 class DatabaseAdapter:
@@ -71,15 +65,6 @@ def to_take_back(of: Effect | None) -> Effect:
     return of
 
 
-def policy_of(change: Change) -> OnConflict:
-    return OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
-
-
-def is_partial(undo: Effect) -> bool:
-    """Rows that stand in the way are left out."""
-    return bool(undo.change.args.get("partial"))
-
-
 def sighted(effect: Effect, receipt: dict[str, Any] | None, held: bool = False) -> Sighting:
     """The standing by the marker. `receipt`: what the marker holds, None without a marker. `held`: it waits for a
     decision."""
@@ -97,9 +82,9 @@ def obstructed(
     return TargetOutcome(resource, Outcome.CONFLICT, why, effect, obstacle=what)
 
 
-def with_receipt(change: Change, receipt: dict[str, Any] | None) -> Change | None:
+def found_with(effect: Effect, receipt: dict[str, Any] | None) -> FoundChange | None:
     """Of a program that has ended. None: it changed nothing."""
-    return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
+    return None if receipt is None else FoundChange(effect.change, receipt)
 
 
 def frozen(data: Any) -> Any:
@@ -418,4 +403,8 @@ class Programs(Protocol):
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         """The program has ended: none of its sessions lives any more, nor can one begin. The receipt; None if nothing
         was changed. Twice is once. `Unavailable` while it is still at work."""
+        ...
+
+    def out_of_reach(self, database: Database) -> str:
+        """Why a program in a sandbox could not work in this database; empty if it could."""
         ...

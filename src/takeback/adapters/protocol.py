@@ -1,6 +1,7 @@
 """The protocol of adapters: the code for one kind of resource."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.errors import Drifted, Misuse, NoRemedy
@@ -133,10 +134,27 @@ class Keeper(Protocol):
 
 
 @runtime_checkable
+class Lending(Protocol):
+    """An adapter that can make a change out of files as they are, without copying them."""
+
+    def lent(self, change: Change, sources: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """In the block these files, by resource, may become part of the world: no one else can write to them, and they
+        are thrown away afterwards."""
+        ...
+
+
+class FoundChange(NamedTuple):
+    """What was changed while we watched."""
+
+    change: Change
+    receipt: dict[str, Any] = {}  # recorded with the outcome, not with the intent
+
+
+@runtime_checkable
 class Watcher(Protocol):
     """An adapter for changes that others make between a beginning and an end."""
 
-    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> FoundChange | None:
         """The changes since the baseline that the proposal names, without those of other effects; None if there are
         none. Raises `Unavailable` while the processes that make the change are still running."""
         ...

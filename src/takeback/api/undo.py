@@ -41,7 +41,7 @@ def undo(
     """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
     run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
     With `paths`, only these paths of one effect are taken back, with all that is in them."""
-    from takeback.model.plan import on_conflict_named
+    from takeback.model.change import on_conflict_named
 
     if project is not None:
         what = _placed(opened, what, project)
@@ -200,7 +200,7 @@ def redo(
 ) -> "UndoResult":
     """Redo the last undo, as a whole; all effects of one undo, by its result; or one effect, by itself or by its undo.
     With `project`, the last undo in that project."""
-    from takeback.model.plan import on_conflict_named
+    from takeback.model.change import on_conflict_named
 
     on_conflict_named(on_conflict)
     if not dry_run:
@@ -256,7 +256,7 @@ def _undo(
 ) -> "UndoResult":
     from takeback.engine.plan import Wishes
     from takeback.engine.undo import undo
-    from takeback.model.plan import on_conflict_named
+    from takeback.model.change import on_conflict_named
 
     wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
     for core in tuple(opened.runs_here.values()):

@@ -6,8 +6,8 @@ from takeback.adapters.protocol import Neighbouring, Relating
 from takeback.engine.parts import Parts
 from takeback.engine.portion import standing
 from takeback.errors import InDoubt, Unavailable
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect, State
-from takeback.model.plan import OnConflict
 from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.model.resource import Ground, ancestors
 from takeback.storage.protocols import Query

@@ -126,7 +126,7 @@ def refuse_own(parts: Parts, *resources: str) -> None:
 
 
 def _refuse_loss(change: Change, assessment: Assessment) -> None:
-    if assessment.lost and not change.args.get("allow_inexact"):
+    if assessment.lost and not change.facts.allow_inexact:
         raise NoRemedy(
             f"This could not be taken back: {'; '.join(assessment.lost)}.",
             hint="Nothing was changed. Allow it with --allow-inexact if that loss is acceptable.",

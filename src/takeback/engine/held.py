@@ -102,8 +102,7 @@ def is_final(parts: Parts, effect: Effect) -> bool:
 
 
 def _refuse_conflicts(effect: Effect, change: Change) -> None:
-    conflicts: list[tuple[str, str]] = change.args.get("conflicts", [])
-    if conflicts:
+    if conflicts := change.facts.conflicts:
         names = "; ".join(f"{display(resource)} {detail}" for resource, detail in conflicts[:_LISTED])
         more = f"; and {len(conflicts) - _LISTED:,} more" if len(conflicts) > _LISTED else ""
         raise Conflict(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Adapter, Assessment
+from takeback.adapters.protocol import TRAITS, Adapter, Assessment
 from takeback.errors import Corrupt, RowsHeld
 from takeback.model.change import Change
 from takeback.model.database import ENGINES, Database, Holder, busy
@@ -93,8 +93,9 @@ def held_in(parts: Parts, resource: str) -> list[Effect]:
 
 
 def named(parts: Parts, resource: str, error: RowsHeld) -> RowsHeld:
-    """A SQLite file has one writer at a time, so the held transaction is the one that blocks."""
-    if error.effect or ENGINES.get(resource.partition("://")[0]) != "sqlite":
+    """A file of SQLite has one writer at a time: what is held in it is what has it."""
+    engine = ENGINES.get(resource.partition("://")[0], "")
+    if error.effect or not (engine and TRAITS[engine].one_writer):
         return error
     held = held_in(parts, resource)
     return busy(Holder(held[0].id)) if held else error

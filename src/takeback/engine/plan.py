@@ -20,10 +20,11 @@ from takeback.errors import (
     Stuck,
     TakebackError,
 )
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.lifecycle import overtaken
-from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome, in_turn, went_over
+from takeback.model.plan import Obstacle, Outcome, Plan, TargetOutcome, in_turn, went_over
 from takeback.model.remedy import BY_MEANING, Target
 from takeback.model.resource import Ground, overlaps
 from takeback.storage.protocols import Journal, Query
@@ -194,12 +195,12 @@ def _stands(parts: Parts, effect: Effect) -> bool:
         return True  # it is settled first; until then nothing may build on it
     if effect.state is not State.DONE:
         return False
-    if not effect.undoes or effect.change.args.get("partial"):
+    if not effect.undoes or effect.change.undo.partial:
         return True
     (original,) = parts.journal.effects(Query(ids=(effect.undoes,)))
     if original.state is not State.UNDONE:
         return False
-    if not original.undoes or original.change.args.get("partial"):
+    if not original.undoes or original.change.undo.partial:
         return True
     (brought_back,) = parts.journal.effects(Query(ids=(original.undoes,)))
     return _stands(parts, brought_back)
@@ -235,7 +236,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
         for dependent in (*same, *later, *rows):
             if dependent.id in chosen or dependent.id in blockers:
                 continue
-            if wishes.only is not None and dependent.change.args.get("merged") == effect.id:
+            if wishes.only is not None and dependent.change.facts.merged == effect.id:
                 continue  # the other half of a commit: the box stays where it is
             if not cascade:
                 blockers[dependent.id] = dependent

@@ -10,10 +10,10 @@ from typing import NamedTuple, cast
 from takeback.adapters.protocol import Dividing, Enclosing
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import Drifted, Misuse, Refused, StoreBusy
-from takeback.model.change import DECIDED_AT, Change
+from takeback.model.change import Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import ONLY, Bond, Companion
+from takeback.model.plan import Bond, Companion
 from takeback.model.remedy import Target
 from takeback.model.resource import SCHEME, ancestors, display, without_fragment
 from takeback.storage.protocols import Journal, Query
@@ -33,9 +33,10 @@ class Chosen(NamedTuple):
 
 def takes(undo: Effect) -> Collection[str] | None:
     """The paths that an undo took back; None if it took all that it found."""
-    if ONLY in undo.change.args:
-        return undo.change.args[ONLY]
-    return [one.resource for one in undo.targets] if undo.change.args.get("partial") else None
+    terms = undo.change.undo
+    if terms.only is not None:
+        return terms.only
+    return [one.resource for one in undo.targets] if terms.partial else None
 
 
 def remaining(journal: Journal, effect: Effect, resources: set[str]) -> set[str]:
@@ -112,10 +113,7 @@ def decided(
         raise being_undone(other)
     refuse_already(parts, effect)
     partial, only = part_taken(parts, effect, left_out, also)
-    args = {name: value for name, value in change.args.items() if name not in ("partial", ONLY)}
-    args |= {"partial": True} if partial else {}
-    args |= {ONLY: only} if only is not None else {}
-    return change._replace(args=args | {DECIDED_AT: newest})
+    return change._replace(undo=change.undo._replace(partial=partial, only=only, decided_at=newest))
 
 
 def may_be_shared(parts: Parts, effect: Effect) -> bool:
@@ -191,14 +189,12 @@ def chosen(parts: Parts, named: Effect, resources: Sequence[Sequence[str]]) -> C
 
 def _with_paths(parts: Parts, effect: Effect) -> Effect:
     """Itself, or what it merged: the commit of a box is recorded as two effects."""
-    merged = effect.change.args.get("merged")
-    if merged:
+    if merged := effect.change.facts.merged:
         effect = next(parts.journal.effects(Query(ids=(merged,))), effect)
     name = short(effect.id)
-    if not adapter_of(parts, effect.change.adapter).traits.merges:
-        what = {"call": "a call", "box": "a step of a box"}.get(
-            effect.change.resource.partition(":")[0], "rows of a database"
-        )
+    traits = adapter_of(parts, effect.change.adapter).traits
+    if not traits.merges:
+        what = "a call" if traits.calls else "a step of a box" if traits.boxes else "rows of a database"
         raise Refused(
             f"Effect {name} ({effect.change.summary}) has no paths of its own: it is {what}.",
             hint=f"Nothing was changed. `takeback undo {name}` takes back the whole of it.",

@@ -13,9 +13,10 @@ from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.settled import Cause, Settled, finished, functions_of, not_undone, told_of, verb_of
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
 from takeback.errors import Corrupt, Failed, InDoubt, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.change import OnConflict
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import ONLY, OnConflict, Plan, Sighting, Standing, in_turn
+from takeback.model.plan import ONLY, Plan, Sighting, Standing, in_turn
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import function_in
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState

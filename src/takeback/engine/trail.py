@@ -5,16 +5,16 @@ recorded what it found and what it left. If these records lead without a gap fro
 present one, every byte of the difference is known. Then a plain undo takes the effect back by a merge.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from takeback.adapters.protocol import Assessment, Merging
 from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.portion import standing
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, OnConflict, UndoTerms
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import BY_KEY, EXPLAINED, LATER, ONLY, OnConflict, Outcome, leeway_of
+from takeback.model.plan import BY_KEY, Outcome
 from takeback.model.remedy import Target
 from takeback.model.resource import without_fragment
 from takeback.storage.protocols import Query
@@ -23,45 +23,27 @@ _FEW = 64
 _TOLD = ("type", "digest", "size", "mode", "uid", "gid", "xattrs", "target")
 
 
-def undo_change(
-    effect: Effect,
-    on_conflict: OnConflict,
-    partial: bool = False,
-    together: str = "",
-    only: Sequence[str] | None = None,
-) -> Change:
-    """`together` is the same for all that one undo takes back, so that one redo brings it back. `only`: the paths that
-    it takes, if it does not take all."""
+def undo_change(effect: Effect, on_conflict: OnConflict) -> Change:
     original = effect.of or effect
     summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
-    args: dict[str, object] = {"on_conflict": on_conflict.value}
-    if partial:
-        args["partial"] = True
-    if together:
-        args["together"] = together
-    if only is not None:
-        args[ONLY] = list(only)
-    return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
+    terms = UndoTerms(on_conflict)
+    return Change(effect.change.adapter, UNDO, effect.change.resource, summary, undo=terms)
 
 
 def assess_undo(parts: Parts, change: Change, effect: Effect) -> tuple[Change, Assessment]:
     """What an undo would do to each target. Where one is not as the effect left it, the journal is asked whether it
     explains that; then the change says so."""
     adapter = adapter_of(parts, effect.change.adapter)
-    if (
-        adapter.traits.merges
-        and leeway_of(change).on_conflict.merges
-        and (over := _standing_over(parts, effect))
-    ):
-        change = change._replace(args=change.args | {LATER: over})
+    if adapter.traits.merges and change.undo.on_conflict.merges and (over := _standing_over(parts, effect)):
+        change = change._replace(undo=change.undo._replace(later=over))
     assessment = assessed(parts, adapter, change, effect)
     odd = {one.resource for one in assessment.outcomes if one.outcome in (Outcome.CONFLICT, Outcome.ALREADY)}
-    if not odd or not adapter.traits.merges or leeway_of(change).on_conflict is OnConflict.FORCE:
+    if not odd or not adapter.traits.merges or change.undo.on_conflict is OnConflict.FORCE:
         return change, assessment
     known = explained(parts, effect, odd)
     if not known:
         return change, assessment
-    change = change._replace(args=change.args | {EXPLAINED: known})
+    change = change._replace(undo=change.undo._replace(explained=known))
     return change, assessed(parts, adapter, change, effect)
 
 
@@ -132,8 +114,8 @@ def _merged(effect: Effect, resource: str) -> bool:
     """Whether it is an undo that left in what others changed in the file."""
     if not effect.is_undo or effect.remedy is None:
         return False
-    leeway = leeway_of(effect.change)
-    return leeway.on_conflict.merges or resource in leeway.explained or BY_KEY in effect.remedy.payload
+    terms = effect.change.undo
+    return terms.on_conflict.merges or resource in terms.explained or BY_KEY in effect.remedy.payload
 
 
 def _after(state: dict[str, Any], target: Target) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 from takeback.adapters.protocol import Assessment, Glancing
 from takeback.engine.parts import Parts, adapter_of, holders_named, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
-from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
+from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already, takes
 from takeback.engine.stuck import Taker, settled_first, to_settle, told
 from takeback.engine.trail import assess_undo, undo_change
 from takeback.engine.write import Terms, do
@@ -23,12 +23,11 @@ from takeback.errors import (
     TakebackError,
     Unavailable,
 )
+from takeback.model.change import OnConflict
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
-    ONLY,
-    OnConflict,
     Outcome,
     Plan,
     TargetOutcome,
@@ -297,8 +296,7 @@ def _take_back(
     # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
     earlier = [one.resource for one in terms.taken.targets] if terms.taken else []
     partial, only = part_taken(parts, effect, left_out, earlier)
-    asked = undo_change(effect, wishes.on_conflict, partial, together, only)
-    change = change._replace(args=change.args | asked.args)
+    change = change._replace(undo=change.undo._replace(partial=partial, only=only, together=together))
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
         shared = may_be_shared(parts, effect)
@@ -333,7 +331,7 @@ def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
 
 def _taken(effects: Sequence[Effect], made: Sequence[Effect]) -> tuple[Effect, ...]:
     """Where each was taken back whole, what the journal says of them now is known; else nothing."""
-    by = {undo.undoes: undo.id for undo in made if undo.change.args.keys().isdisjoint(("partial", ONLY))}
+    by = {undo.undoes: undo.id for undo in made if takes(undo) is None}
     if any(one.id not in by or one.narrowed or one.state is not State.DONE for one in effects):
         return ()
     ordered = sorted(effects, key=lambda one: -one.seq)

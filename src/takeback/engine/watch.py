@@ -1,9 +1,8 @@
 """A change that someone else makes while we watch: proposed with the earlier state, recorded when it has ended."""
 
 from collections.abc import Callable
-from typing import Any
 
-from takeback.adapters.protocol import Watcher
+from takeback.adapters.protocol import FoundChange, Watcher
 from takeback.engine.guards import WATCH, refuse_assessed, refuse_unmet
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, stage_of
 from takeback.engine.settle import abort
@@ -19,7 +18,6 @@ from takeback.storage.protocols import Query
 
 _LOOKS = 5
 NOTHING = "No change of it was seen."  # someone else's: there may be some that we did not see
-RECEIPT = "receipt"  # in what is found: told with the outcome, not with the intent
 
 
 def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
@@ -37,18 +35,19 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     return propose(parts, lease, proposed(lease, change, terms))
 
 
-def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Change | None]) -> Effect | None:
+def finish(
+    parts: Parts, lease: Lease, effect: Effect, found: Callable[[], FoundChange | None]
+) -> Effect | None:
     """What was changed, recorded as done; None if that is nothing. `found` compares the baseline with the world, and is
     asked again when the world moved on before it could be looked at once more."""
     adapter = adapter_of(parts, effect.change.adapter)
     for _ in range(_LOOKS):
-        change = found()
-        if change is None:
+        seen = found()
+        if seen is None:
             abort(parts, lease, adapter, effect, NOTHING)
             return None
-        args = {name: value for name, value in change.args.items() if name != RECEIPT}
-        receipt: dict[str, Any] = change.args.get(RECEIPT, {})
-        made = effect._replace(change=change._replace(args=args, phase=ASKED))
+        receipt = seen.receipt
+        made = effect._replace(change=seen.change._replace(phase=ASKED))
         assessment = assessed(parts, adapter, made.change)
         refuse_assessed(parts, made.change, assessment, WATCH)
         made = parts.belonging(prepared(parts, adapter, made, assessment))
@@ -76,7 +75,7 @@ def settle(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
             hint="It was recorded by another version.",
         )
 
-    def found() -> Change | None:
+    def found() -> FoundChange | None:
         since = Query(told_after=effect.seq, states=(State.DONE, State.UNDONE))
         return adapter.found(effect, [one for one in parts.journal.effects(since) if one.id != effect.id])
 

@@ -23,7 +23,7 @@ from takeback.errors import Drifted, InDoubt, KeyReused, NoRemedy, StoreBusy, St
 from takeback.model.change import Change, Staged, intent
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
-from takeback.model.plan import ONLY, Outcome
+from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, is_gated, ordered, reason
 from takeback.model.resource import display
@@ -214,8 +214,8 @@ def _refuse_other_targets(effect: Effect, assessment: Assessment, remedy: Remedy
     planned = {one.resource for one in assessment.outcomes if one.outcome is Outcome.UNDONE}
     partial = any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in assessment.outcomes)
     captured = {target.resource for target in remedy.targets}
-    args = effect.change.args
-    if planned != captured or (partial != bool(args.get("partial")) and ONLY not in args):
+    terms = effect.change.undo
+    if planned != captured or (partial != terms.partial and terms.only is None):
         other = sorted(planned ^ captured) or [effect.change.resource]
         raise Drifted(
             f"{display(other[0])} was changed while its undo was being prepared.",

@@ -1,9 +1,14 @@
 """A change as plain data, as it was asked for and as it is staged for checks."""
 
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+from takeback.errors import Misuse
+
 UNDO = "undo"
-DECIDED_AT = "decided_at"  # of an undo: the newest record when it was decided what it leaves
+# For those who read a record before it is an effect: names of fields of `UndoTerms`.
+PARTIAL, DECIDED_AT = "partial", "decided_at"
 EDIT = "edit"  # of some keys of a document, whatever else is in it
 
 
@@ -38,23 +43,77 @@ class Phase(NamedTuple):
 ASKED = Phase()  # and nothing more
 
 
+class OnConflict(StrEnum):
+    REFUSE = "refuse"
+    MERGE = "merge"
+    SKIP = "skip"
+    FORCE = "force"
+    MERGE_OR_SKIP = "merge-or-skip"
+
+    @property
+    def merges(self) -> bool:
+        return self in (OnConflict.MERGE, OnConflict.MERGE_OR_SKIP)
+
+    @property
+    def skips(self) -> bool:
+        return self in (OnConflict.SKIP, OnConflict.MERGE_OR_SKIP)
+
+
+def on_conflict_named(name: str) -> OnConflict:
+    try:
+        return OnConflict(name)
+    except ValueError:
+        raise Misuse(
+            f"on_conflict cannot be {name!r}.", hint=f"It is one of {', '.join(OnConflict)}."
+        ) from None
+
+
+class UndoTerms(NamedTuple):
+    """How far an undo goes where something is not as the effect left it, and how much of the effect it takes."""
+
+    on_conflict: OnConflict = OnConflict.REFUSE
+    partial: bool = False  # something of the effect still stands afterwards
+    only: Sequence[str] | None = None  # resources: it takes nothing else, so redo brings back nothing else
+    together: str = ""  # the same for all that one undo takes back, so that one redo brings it back
+    # By file, the state to which recorded merges led it since: over exactly this it merges unasked.
+    explained: Mapping[str, dict[str, Any]] = {}
+    # Of a merge, by file: what later effects that stay found and left there, as [effect, digest, digest].
+    later: Mapping[str, list[list[str]]] = {}
+    decided_at: int = 0  # the newest record when it was decided what it leaves
+
+
+class Facts(NamedTuple):
+    """What decides about a change of any adapter. Two requests that differ in this are two requests."""
+
+    allow_inexact: bool = False  # the caller accepts that part of it cannot be captured
+    others: bool = False  # others did it, beside what was watched
+    merged: str | None = None  # of the commit of a box: the effect that changed its files, or ""
+    # Of a held command: what others changed while it ran, as [resource, detail].
+    conflicts: Sequence[Sequence[str]] = ()
+
+
+WHOLE, NO_FACTS = UndoTerms(), Facts()
+
+
 class Change(NamedTuple):
     adapter: str  # who knows how: "file", "config"
     kind: str  # "write", "delete", … ; "undo" takes another effect back
     resource: str  # what it is mainly about
     summary: str  # one line for a person
-    args: dict[str, Any] = {}  # JSON; contents are blobs, named by digest
+    args: dict[str, Any] = {}  # JSON, for its adapter; contents are blobs, named by digest
     phase: Phase = ASKED
+    undo: UndoTerms = WHOLE  # if it is one
+    facts: Facts = NO_FACTS
 
 
 _TERMS = ("home", "most")  # on which it is made, whatever it is
-_PHASE = frozenset(Phase._fields)
+_PHASE, _FACTS, _UNDO = (frozenset(one._fields) for one in (Phase, Facts, UndoTerms))
 
 
 def recorded_args(change: Change) -> dict[str, Any]:
-    """Arguments and phase, as a record has them side by side."""
+    """All of it, as a record has it side by side."""
     if change.phase == ASKED:
-        return change.args
+        return _request(change)
     phase = {name: value for name, value in change.phase._asdict().items() if value}
     if change.phase.gate:
         phase["gate"] = {
@@ -62,19 +121,50 @@ def recorded_args(change: Change) -> dict[str, Any]:
         }
     if change.phase.reviewed:
         phase["reviewed"] = change.phase.reviewed._asdict()
-    return {**change.args, **phase}
+    return {**_request(change), **phase}
 
 
-def from_recorded(args: dict[str, Any]) -> tuple[dict[str, Any], Phase]:
-    """Both, from a record of any age."""
-    if _PHASE.isdisjoint(args):
-        return args, ASKED
-    phase = Phase(**{name: value for name, value in args.items() if name in _PHASE})
-    phase = phase._replace(
-        gate=Approvable(**args["gate"]) if "gate" in args else None,
-        reviewed=Review(**args["reviewed"]) if "reviewed" in args else None,
-    )
-    return {name: value for name, value in args.items() if name not in _PHASE}, phase
+def _request(change: Change) -> dict[str, Any]:
+    """Without the phase."""
+    args = change.args
+    if change.kind == UNDO:
+        terms = {"on_conflict": change.undo.on_conflict.value}
+        args = args | _differing(change.undo, WHOLE) | terms
+    return args | _differing(change.facts, NO_FACTS) if change.facts != NO_FACTS else args
+
+
+def _differing(typed: UndoTerms | Facts, plain: UndoTerms | Facts) -> dict[str, Any]:
+    pairs = zip(typed._fields, typed, plain, strict=True)
+    return {name: value for name, value, usual in pairs if value != usual}
+
+
+def change_recorded(adapter: str, kind: str, resource: str, summary: str, args: dict[str, Any]) -> Change:
+    """From a record of any age."""
+    change = Change(adapter, kind, resource, summary, args)
+    if kind == UNDO and not _UNDO.isdisjoint(args):
+        undo = UndoTerms(**_named(args, _UNDO))
+        args = _without(args, _UNDO)
+        change = change._replace(args=args, undo=undo._replace(on_conflict=OnConflict(undo.on_conflict)))
+    if not _FACTS.isdisjoint(args):
+        facts = Facts(**_named(args, _FACTS))
+        args = _without(args, _FACTS)
+        change = change._replace(args=args, facts=facts)
+    if not _PHASE.isdisjoint(args):
+        phase = Phase(**_named(args, _PHASE))
+        phase = phase._replace(
+            gate=Approvable(**args["gate"]) if "gate" in args else None,
+            reviewed=Review(**args["reviewed"]) if "reviewed" in args else None,
+        )
+        change = change._replace(args=_without(args, _PHASE), phase=phase)
+    return change
+
+
+def _named(args: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in args.items() if name in names}
+
+
+def _without(args: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in args.items() if name not in names}
 
 
 def intent(change: Change) -> dict[str, Any]:
@@ -83,7 +173,7 @@ def intent(change: Change) -> dict[str, Any]:
         "adapter": change.adapter,
         "kind": change.kind,
         "resource": change.resource,
-        "args": {name: value for name, value in change.args.items() if name not in _TERMS},
+        "args": {name: value for name, value in _request(change).items() if name not in _TERMS},
     }
 
 

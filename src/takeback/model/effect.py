@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse, RecordInvalid
-from takeback.model.change import Change, Phase, from_recorded, recorded_args
+from takeback.model.change import Change, Phase, change_recorded, recorded_args
 from takeback.model.record import Kind, Record
 from takeback.model.remedy import Remedy, Target, from_json
 
@@ -195,8 +195,9 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
 def from_intent(record: Record, agent: str, state: State) -> Effect:
     """The effect that a propose or intent record announces."""
     body = record.body
-    args, phase = from_recorded(body.get("args", {}))
-    change = Change(body["adapter"], body["kind"], body["resource"], body["summary"], args, phase)
+    change = change_recorded(
+        body["adapter"], body["kind"], body["resource"], body["summary"], body.get("args", {})
+    )
     remedy = body.get("remedy")
     return Effect(
         id=record.effect,

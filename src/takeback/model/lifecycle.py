@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from takeback.errors import Blocked, Drifted, KeyReused, LeaseLost, RecordInvalid, StoreBusy, Superseded
-from takeback.model.change import DECIDED_AT, UNDO
+from takeback.model.change import DECIDED_AT, PARTIAL, UNDO
 from takeback.model.effect import (
     BROUGHT_BACK,
     PERSON,
@@ -78,7 +78,7 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
 def _born(record: Record, life: Life | None, find: Find, where: str) -> Life:
     state = moved(life.state if life else None, record.kind, where)
     undoes: str = record.body.get("undoes", "")
-    partial = bool(record.body.get("args", {}).get("partial")) and record.body["kind"] == UNDO
+    partial = bool(record.body.get("args", {}).get(PARTIAL)) and record.body["kind"] == UNDO
     born = Life(record.effect, record.run, state, record.seq, record.seq, undoes=undoes, partial=partial)
     if undoes:
         _refuse_undo_of_unfit(born, find, where)

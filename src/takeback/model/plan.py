@@ -4,59 +4,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.errors import Conflict, Misuse, TakebackError
-from takeback.model.change import Change
+from takeback.errors import Conflict, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.remedy import Offer, Target
 from takeback.model.resource import display, shell_word
 
-# In the arguments of an undo: by file, the state to which journaled merges led it since the effect was made.
-EXPLAINED = "explained"
-# Of an undo by merge: by file, what later effects that stay found and left there, as digests with their effect.
-LATER = "later"
-# Of an undo of some paths: these, as resources. It took nothing else of the effect, so redo brings back nothing else.
-ONLY = "only"
+ONLY = "only"  # in the first record of an undo's run: the paths that it takes, if these are not all
 BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had changed, and stayed
-
-
-class OnConflict(StrEnum):
-    REFUSE = "refuse"
-    MERGE = "merge"
-    SKIP = "skip"
-    FORCE = "force"
-    MERGE_OR_SKIP = "merge-or-skip"
-
-    @property
-    def merges(self) -> bool:
-        return self in (OnConflict.MERGE, OnConflict.MERGE_OR_SKIP)
-
-    @property
-    def skips(self) -> bool:
-        return self in (OnConflict.SKIP, OnConflict.MERGE_OR_SKIP)
-
-
-def on_conflict_named(name: str) -> OnConflict:
-    try:
-        return OnConflict(name)
-    except ValueError:
-        raise Misuse(
-            f"on_conflict cannot be {name!r}.", hint=f"It is one of {', '.join(OnConflict)}."
-        ) from None
-
-
-class Leeway(NamedTuple):
-    """How far an undo may go where something is not as the effect left it."""
-
-    on_conflict: OnConflict = OnConflict.REFUSE
-    explained: Mapping[str, dict[str, Any]] = {}  # by file; only over exactly this state it merges unasked
-    later: Mapping[str, list[list[str]]] = {}  # by file; effect, digest before it, digest after it
-
-
-def leeway_of(change: Change) -> Leeway:
-    args = change.args
-    on_conflict = OnConflict(args.get("on_conflict", OnConflict.REFUSE))
-    return Leeway(on_conflict, args.get(EXPLAINED, {}), args.get(LATER, {}))
 
 
 class Outcome(StrEnum):

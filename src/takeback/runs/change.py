@@ -67,7 +67,9 @@ def _change_now(core: RunCore, build: Callable[[], Change], options: Options) ->
 
 def _built(build: Callable[[], Change], options: Options) -> Change:
     change = build()
-    return change._replace(args={**change.args, "allow_inexact": True}) if options.allow_inexact else change
+    return (
+        change._replace(facts=change.facts._replace(allow_inexact=True)) if options.allow_inexact else change
+    )
 
 
 def _make(

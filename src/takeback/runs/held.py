@@ -15,6 +15,7 @@ from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
 from takeback.model.resource import Ground, display
 from takeback.model.run import Lease
+from takeback.runs.lease import held_back
 from takeback.storage.protocols import Query
 
 _OF_COMMANDS = ("argv", "cwd", "exit_code", "coverage")
@@ -28,9 +29,11 @@ def renewed(parts: Parts, change: Change) -> Change:
     from takeback.adapters.tree.targets import put_targets, read_targets
 
     targets = renewed(parts.blobs, read_targets(parts.blobs, change.args["targets"]))
-    args = {name: value for name, value in change.args.items() if name != "conflicts"}
-    args["targets"] = put_targets(parts.blobs, targets)
-    return change._replace(args=args, phase=change.phase._replace(first_targets=change.args["targets"]))
+    return change._replace(
+        args=change.args | {"targets": put_targets(parts.blobs, targets)},
+        phase=change.phase._replace(first_targets=change.args["targets"]),
+        facts=change.facts._replace(conflicts=()),
+    )
 
 
 def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run: bool = False) -> None:
@@ -46,7 +49,7 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run
             if force and paths and not dry_run:
                 change = renewed(parts, change)
             if lease is not None:
-                apply_held(parts, lease, fresh, change, Terms(fresh.key))
+                apply_held(parts, lease, fresh, change, Terms(fresh.key, held_back=held_back))
     except Drifted as error:
         if error.effect is None:  # else it got further, and that is reported
             error.hint = f"Nothing was changed. {_way_on(effect, error, force)}{_or_drop(effect)}."

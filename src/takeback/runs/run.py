@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from takeback.adapters.file import changes
 from takeback.engine.plan import Wishes
 from takeback.errors import Renamed
+from takeback.model.change import on_conflict_named
 from takeback.model.effect import Effect
-from takeback.model.plan import UndoResult, on_conflict_named
+from takeback.model.plan import UndoResult
 from takeback.model.run import Checkpoint
 from takeback.policy.checks import Check
 from takeback.runs import call, end, undo, verbs

@@ -221,7 +221,7 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
         one
         for one in found
         if not one.is_undo
-        and not one.change.args.get("others")  # what others did beside it goes by its own name only
+        and not one.change.facts.others  # what others did beside it goes by its own name only
         and (one.accepted_by != "person" if one.state is State.DONE else one.waits_for == PERSON)
     )
     if not wanted:
@@ -254,9 +254,9 @@ def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, .
         of_run = in_force._replace(run=effect.run)
         if info.on_death is OnDeath.FINISH or info.state is RunState.UNDONE:
             return tuple(journal.effects(of_run))
-        together = effect.change.args.get("together")  # an agent's run may have undone other things too
+        together = effect.change.undo.together  # an agent's run may have undone other things too
         found = (one for one in journal.effects(of_run) if together)
-        return tuple(one for one in found if one.change.args.get("together") == together) or (effect,)
+        return tuple(one for one in found if one.change.undo.together == together) or (effect,)
     where = " in this project" if scope else ""
     raise Refused(f"There is nothing to redo{where}.", hint="`takeback log` shows what was undone.")
 
@@ -274,10 +274,10 @@ def overwriting(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
 
 
 def overwritten(redo: Effect, undo: Effect) -> tuple[Target, ...]:
-    """Targets where a redo with force found another state than the undo had left. Rows are named by their database."""
-    from takeback.model.plan import OnConflict, leeway_of
+    """What a redo with force found that is not what the undo had left. Rows are told of by their database."""
+    from takeback.model.change import OnConflict
 
-    if leeway_of(redo.change).on_conflict is not OnConflict.FORCE or is_of_database(redo.change.resource):
+    if redo.change.undo.on_conflict is not OnConflict.FORCE or is_of_database(redo.change.resource):
         return ()
     left = {one.resource: one.after for one in undo.targets}
     return tuple(

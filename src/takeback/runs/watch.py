@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from takeback.adapters.protocol import FoundChange
 from takeback.engine.write import Terms
 from takeback.errors import Misuse, TakebackError
-from takeback.model.change import Change
+from takeback.model.change import Change, Facts
 from takeback.model.effect import Effect
 from takeback.model.resource import display
 from takeback.model.settings import DAY
@@ -181,7 +182,7 @@ class Watch:
                 took_hold(core, self.effect)
         return self.effect
 
-    def _found(self, proposal: Effect) -> Change | None:
+    def _found(self, proposal: Effect) -> FoundChange | None:
         from takeback.adapters.watch.adapter import change_found, compared
         from takeback.adapters.watch.other_effects import is_around
         from takeback.runs.watch_authors import apart, open_beside
@@ -202,15 +203,16 @@ class Watch:
 
         targets, residue = compared(proposal.change, self._roots, minus, parts.blobs)
         targets = self._without_databases(proposal, self._without_others(proposal, targets))
-        change = change_found(proposal.change, parts.blobs, targets, residue, every)
-        if change is None:
+        seen = change_found(proposal.change, parts.blobs, targets, residue, every)
+        if seen is None:
             return None
         self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
         unsure = [one for one in targets if one.resource not in self._own and not _only_time(one)]
         self.shared = open_beside(parts.journal, proposal, unsure, self._since)
         if self.shared:
-            change = change._replace(args={**change.args, "shared": self.shared})
-        return change
+            args = seen.change.args | {"shared": self.shared}
+            seen = FoundChange(seen.change._replace(args=args))
+        return seen
 
     def _without_databases(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
         """Once: what is asked for again has the same databases in it, with what was written there to record them."""
@@ -253,9 +255,10 @@ class Watch:
         theirs = tuple(one for one in targets if one.resource in told.others)
         if not all(_only_time(one) for one in theirs):
             roots = proposal.change.args["roots"]
-            args: dict[str, Any] = {"roots": roots, "others": True, "baseline": [], "coverage": self.coverage}
-            change = proposal.change._replace(summary=f"others, during: {proposal.change.summary}", args=args)
-            terms = Terms(agent=core.agent)  # not asked for, so it has no key
+            args: dict[str, Any] = {"roots": roots, "baseline": [], "coverage": self.coverage}
+            summary, facts = f"others, during: {proposal.change.summary}", Facts(others=True)
+            change = proposal.change._replace(summary=summary, args=args, facts=facts)
+            terms = Terms(agent=core.agent)  # nobody asked for it, so it has no key
             self._recorded.append(sentence(told.others, record(parts, core.lease, change, terms, theirs)))
             gone |= told.others.keys()
         self.others = " ".join((*said, *self._recorded))

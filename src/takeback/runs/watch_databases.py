@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.database import Databases, Programs, Tell, quiet
+from takeback.adapters.database import Databases, Programs, Tell, found_with, quiet
+from takeback.adapters.protocol import FoundChange
 from takeback.engine.guards import refuse_own
 from takeback.engine.parts import adapter_of
 from takeback.engine.settle import abort
-from takeback.engine.watch import NOTHING, RECEIPT, begin, finish
+from takeback.engine.watch import NOTHING, begin, finish
 from takeback.engine.write import Terms
 from takeback.errors import NoRemedy, TakebackError
 from takeback.model.change import Change
@@ -85,9 +86,8 @@ def _entered(core: RunCore, address: str, says: str, tell: Tell) -> tuple[Watche
         raise
 
 
-def _found(adapter: Programs, effect: Effect) -> Change | None:
-    receipt, change = adapter.leave(effect), effect.change
-    return None if receipt is None else change._replace(args={**change.args, RECEIPT: receipt})
+def _found(adapter: Programs, effect: Effect) -> FoundChange | None:
+    return found_with(effect, adapter.leave(effect))
 
 
 # Databases in a watched tree that a process has open: restored as files they would break for that process. So the

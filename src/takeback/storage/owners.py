@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from takeback.model.boot_clock import fields_of, first_line, offset_ns, same_start, started
-from takeback.model.change import Change
+from takeback.model.change import Change, change_recorded, recorded_args
 from takeback.model.descriptor import Descriptor
 from takeback.model.record import sha256_of
 from takeback.model.run import Owner
@@ -98,6 +98,7 @@ def _described(pid: int) -> str:
 ABOUT, LAYER = "about.json", "layer"
 _FORM = "layer.json"  # in a layer; it is written last
 _LARGEST = 4 << 20  # bytes of `about.json`
+_TOLD = ("adapter", "kind", "resource", "summary")  # of a change; its arguments as a record has them
 _LOOKED = 0.01  # seconds between two looks
 
 
@@ -164,7 +165,8 @@ def is_dead(name: str) -> bool:
 
 def note(path: str, store: str, run: str, agent: str, since: int, change: Change) -> None:
     """Written whole or not at all; it is not read while we live."""
-    told = {"store": store, "run": run, "agent": agent, "since": since, "change": change._asdict()}
+    about = {name: getattr(change, name) for name in _TOLD} | {"args": recorded_args(change)}
+    told = {"store": store, "run": run, "agent": agent, "since": since, "change": about}
     with disk.reachable(path, "written"), open(os.path.join(path, ABOUT), "wb", buffering=0) as file:
         file.write(json.dumps(told).encode())
 
@@ -193,7 +195,9 @@ def _read(store: str, place: str, name: str) -> KilledCommand | None:
             told: dict[str, Any] = json.loads(file.read(_LARGEST))
         if told["store"] != store:
             return None
-        change = Change(**told["change"])
+        about: dict[str, Any] = told["change"]
+        adapter, kind, resource, summary = (about[name] for name in _TOLD)
+        change = change_recorded(adapter, kind, resource, summary, about["args"])
         return KilledCommand(path, id_in(name), told["run"], told["agent"], told["since"], change)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

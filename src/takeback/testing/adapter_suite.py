@@ -11,10 +11,10 @@ import pytest
 
 from takeback.adapters.protocol import Adapter
 from takeback.errors import Conflict, Drifted, Refused, TakebackError
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, OnConflict, UndoTerms
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
-from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.plan import Outcome, Standing
 from takeback.model.record import canonical
 from takeback.model.remedy import from_json, to_json
 from takeback.storage.protocols import Blobs
@@ -105,13 +105,13 @@ class Desk:
         if self.adapter.traits.marks and on_conflict.skips:
             outcomes = self.adapter.assess(change, effect).outcomes
             if any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in outcomes):
-                change = change._replace(args=change.args | {"partial": True})
+                change = change._replace(undo=change.undo._replace(partial=True))
         return self.do(change, of=effect)
 
 
 def undo_of(effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:
-    args = {"on_conflict": on_conflict.value}
-    return Change(effect.change.adapter, UNDO, effect.change.resource, f"undo: {effect.change.summary}", args)
+    summary, terms = f"undo: {effect.change.summary}", UndoTerms(on_conflict)
+    return Change(effect.change.adapter, UNDO, effect.change.resource, summary, undo=terms)
 
 
 def settle(adapter: Adapter, effect: Effect) -> Standing:

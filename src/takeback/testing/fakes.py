@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, change_recorded
 from takeback.model.effect import Effect, State, intent_body
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy, Strategy, Target, to_json
@@ -96,7 +96,7 @@ def intending(
 ) -> Draft:
     """The intent (or proposal) of an effect that touches these resources."""
     touched = (resources,) if isinstance(resources, str) else tuple(resources)
-    change = Change("file", UNDO if undoes else "write", touched[0], summary, args or {})
+    change = change_recorded("file", UNDO if undoes else "write", touched[0], summary, args or {})
     targets = tuple(Target(one, before or {"kind": "none"}, {"kind": "file"}) for one in touched)
     remedy = Remedy("file", 1, Strategy.SNAPSHOT, targets)
     whole = Effect(effect, run, "", 0, State.PROPOSED, change, key=key, needs=tuple(needs), undoes=undoes)

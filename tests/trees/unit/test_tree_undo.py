@@ -13,8 +13,9 @@ from takeback.adapters.file import kernel
 from takeback.adapters.tree import swap
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.errors import Conflict, Drifted
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import Outcome
 from takeback.model.resource import display
 from takeback.testing.adapter_suite import Desk, undo_of
 from tests.trees.unit.scene import OLD, Story, TreeScene

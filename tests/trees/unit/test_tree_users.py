@@ -20,7 +20,7 @@ _HEAD = f"""
     from takeback.adapters.tree import adapter, layer
     from takeback.adapters.config import adapter as unused
     from takeback.errors import *
-    from takeback.model.plan import OnConflict
+    from takeback.model.change import OnConflict
     from takeback.model.plan import Standing
     from takeback.testing.adapter_suite import Desk, settle, undo_of
     from takeback.testing.crash import killed_at

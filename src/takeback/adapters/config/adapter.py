@@ -36,7 +36,7 @@ from takeback.adapters.file.paths import resolve
 from takeback.adapters.protocol import TRAITS, Adapter, Assessment, Receipt
 from takeback.adapters.three_way import unified
 from takeback.errors import Drifted, Misuse, Refused
-from takeback.model.change import UNDO, Change, Staged
+from takeback.model.change import UNDO, Change, Staged, change_recorded, recorded_args
 from takeback.model.effect import Effect
 from takeback.model.plan import (
     BY_KEY,
@@ -46,7 +46,6 @@ from takeback.model.plan import (
     Standing,
     TargetOutcome,
     TargetSighting,
-    leeway_of,
     refused,
     together,
 )
@@ -172,7 +171,11 @@ class ConfigAdapter:
             "format": prepared.format,
             "whole": [prepared.base, prepared.result],
             "places": prepared.places,
-            "file": {"kind": prepared.change.kind, "args": prepared.change.args, "remedy": to_json(inner)},
+            "file": {
+                "kind": prepared.change.kind,
+                "args": recorded_args(prepared.change),
+                "remedy": to_json(inner),
+            },
         }
         if effect.is_undo and prepared.of is None:
             payload[BY_KEY] = True
@@ -252,7 +255,7 @@ class ConfigAdapter:
 
     def _refuse_conflicts(self, change: Change, of: Effect) -> None:
         """Someone may have come between assess and now."""
-        if leeway_of(change).on_conflict.skips:
+        if change.undo.on_conflict.skips:
             return
         outcomes = (choice.outcome for choice in self._choices(change, of, self._seen(of)))
         if odd := [one for one in outcomes if one.outcome is Outcome.CONFLICT]:
@@ -306,8 +309,8 @@ class ConfigAdapter:
         before = inner_effect(of)
         is_untouched = done.is_whole and self._file.verify(before).standing is Standing.AFTER
         if is_untouched:
-            # The file was not touched since: mode and times come back with the bytes.
-            inner = Change("file", UNDO, of.change.resource, change.summary, {"on_conflict": "refuse"})
+            # Nobody touched the file since: mode, times and all come back with the bytes.
+            inner = Change("file", UNDO, of.change.resource, change.summary)
         elif done.then.data is None:
             inner = Change("file", "delete", of.change.resource, change.summary)
         else:
@@ -338,13 +341,11 @@ class ConfigAdapter:
 
     def _write(self, change: Change, data: bytes) -> Change:
         digest = self._blobs.put(data, like=change.resource)
-        args: dict[str, Any] = {"content": digest, "size": len(data)}
-        if change.args.get("allow_inexact"):
-            args["allow_inexact"] = True
-        return Change("file", "write", change.resource, change.summary, args)
+        args = {"content": digest, "size": len(data)}
+        return Change("file", "write", change.resource, change.summary, args, facts=change.facts)
 
     def _choices(self, change: Change, of: Effect, seen: DocumentView) -> tuple[ConfigKeyChoice, ...]:
-        found = choices(of, seen, leeway_of(change), self._blobs)
+        found = choices(of, seen, change.undo, self._blobs)
         file = remedy_of(of).payload.get("file")
         moved = Footing(from_json(file["remedy"])).moved(of.change.resource) if file else ""
         if not moved:
@@ -374,7 +375,8 @@ def _with_diff(
 def inner_effect(effect: Effect) -> Effect:
     """The file effect inside a config effect; it has the same id, so scratch and held files are found by it."""
     part: dict[str, Any] = remedy_of(effect).payload["file"]
-    change = Change("file", part["kind"], effect.change.resource, effect.change.summary, part["args"])
+    asked = effect.change
+    change = change_recorded("file", part["kind"], asked.resource, asked.summary, part["args"])
     is_undo = part["kind"] == UNDO
     of = inner_effect(effect.of) if is_undo and effect.of is not None else None
     return effect._replace(

@@ -16,8 +16,9 @@ from takeback.adapters.config.formats import (
 from takeback.adapters.config.keys import RestoredKey, Tagged, find, same, with_restored
 from takeback.adapters.three_way import KeyClash, lines_merged, merged_document
 from takeback.errors import Refused
+from takeback.model.change import OnConflict, UndoTerms
 from takeback.model.effect import Effect
-from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.remedy import Remedy, Target
 from takeback.storage.protocols import Blobs
 
@@ -38,18 +39,18 @@ class Restoration(NamedTuple):
     is_whole: bool = False  # every byte as it was before the effect
 
 
-def choices(of: Effect, seen: DocumentView, leeway: Leeway, blobs: Blobs) -> tuple[ConfigKeyChoice, ...]:
+def choices(of: Effect, seen: DocumentView, terms: UndoTerms, blobs: Blobs) -> tuple[ConfigKeyChoice, ...]:
     """Compare and swap, key by key; a change elsewhere in the file is no conflict."""
-    return tuple(_choice(of, target, place, seen, leeway, blobs) for place, target in enumerate(of.targets))
+    return tuple(_choice(of, target, place, seen, terms, blobs) for place, target in enumerate(of.targets))
 
 
 def _choice(
-    of: Effect, target: Target, place: int, seen: DocumentView, leeway: Leeway, blobs: Blobs
+    of: Effect, target: Target, place: int, seen: DocumentView, terms: UndoTerms, blobs: Blobs
 ) -> ConfigKeyChoice:
     remedy = remedy_of(of)
     format, pointer = remedy.payload["format"], pointer_in(target.resource)
     now = key_state(seen, format, pointer)
-    explained = seen.digest == leeway.explained.get(of.change.resource, {}).get("digest", None)
+    explained = seen.digest == terms.explained.get(of.change.resource, {}).get("digest", None)
     found = f"effect {of.id[:8]} left {words(target.after)}, found {words(now)}"
     exact, merged = True, ()
     if same_state(now, target.after, format, pointer, blobs, seen):
@@ -58,10 +59,10 @@ def _choice(
             outcome, detail = Outcome.CONFLICT, trouble
     elif same_state(now, target.before, format, pointer, blobs, seen) and not explained:
         outcome, detail = Outcome.ALREADY, "it is as it was before"
-    elif leeway.on_conflict is OnConflict.FORCE:
+    elif terms.on_conflict is OnConflict.FORCE:
         outcome = Outcome.UNDONE
         detail = f"back to {words(target.before)}; {words(now)} that was there is saved"
-    elif not (leeway.on_conflict.merges or explained):
+    elif not (terms.on_conflict.merges or explained):
         outcome, detail = Outcome.CONFLICT, found
     elif merged := _merged(target, seen, format, pointer, blobs):
         outcome, detail, exact = Outcome.UNDONE, "merged by key; other changes stay", False
@@ -69,17 +70,17 @@ def _choice(
             outcome, detail, exact = Outcome.ALREADY, "what it did is no longer there", True
     else:
         outcome, detail = Outcome.CONFLICT, f"{found}; it does not merge"
-    if outcome is Outcome.UNDONE and (why := _changed_later(of, target, place, leeway, blobs)):
+    if outcome is Outcome.UNDONE and (why := _changed_later(of, target, place, terms, blobs)):
         outcome, detail, exact, merged = Outcome.CONFLICT, why, True, ()
     told = TargetOutcome(target.resource, outcome, detail, of.id, exact)
     return ConfigKeyChoice(told, target, place, pointer, merged)
 
 
-def _changed_later(of: Effect, target: Target, place: int, leeway: Leeway, blobs: Blobs) -> str:
+def _changed_later(of: Effect, target: Target, place: int, terms: UndoTerms, blobs: Blobs) -> str:
     """A later effect that stays has changed the same key, and then someone wrote the same value again."""
     format = remedy_of(of).payload["format"]
-    alone = Leeway(OnConflict.MERGE)
-    for effect, *digests in leeway.later.get(of.change.resource, ()):
+    alone = UndoTerms(OnConflict.MERGE)
+    for effect, *digests in terms.later.get(of.change.resource, ()):
         if not all(map(blobs.has, digests)):
             continue
         was, became = (

@@ -31,7 +31,7 @@ from takeback.adapters.protocol import (
 from takeback.errors import Drifted, Stuck, TakebackError, VerifyFailed
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import Bond, Sighting, leeway_of
+from takeback.model.plan import Bond, Sighting
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
@@ -61,7 +61,7 @@ class FileAdapter:
         if change.kind != UNDO:
             return assess_change(change, self._tools)
         of = demand_remedy(of)
-        steps = plan_undo(of, leeway_of(change), self._tools, ReadScope(progress=self._tools.progress))
+        steps = plan_undo(of, change.undo, self._tools, ReadScope(progress=self._tools.progress))
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         return Assessment(
@@ -71,7 +71,7 @@ class FileAdapter:
                     Strategy.SNAPSHOT,
                     cost=cost,
                     why="what is there now is kept, so that redo can bring it back",
-                    seen=recognisable(steps, leeway_of(change)),
+                    seen=recognisable(steps, change.undo),
                 ),
             ),
             changes_nothing=not targets,
@@ -88,7 +88,7 @@ class FileAdapter:
     def _make_ready(self, effect: Effect, named: bool) -> list[StagedFile]:
         self._drop(effect.id)
         ready = self._ready.setdefault(effect.id, [])
-        inexact = bool(effect.change.args.get("allow_inexact"))
+        inexact = effect.change.facts.allow_inexact
         for index, wanted in enumerate(wanted_files(effect.change)):
             with translated(wanted.resource), place_of(wanted.resource) as place:
                 ready.append(make_ready(place, wanted, effect.id, index, self._tools, named, inexact))

@@ -31,7 +31,7 @@ from takeback.adapters.file.states import ABSENT, FileState, blobs_of
 from takeback.adapters.file.undo import SeenFiles, kept_as_seen, plan_undo
 from takeback.errors import Drifted, Misuse
 from takeback.model.effect import Effect
-from takeback.model.plan import Outcome, TargetOutcome, leeway_of, refused
+from takeback.model.plan import Outcome, TargetOutcome, refused
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display, path_of, quote
 
@@ -99,8 +99,8 @@ def _captured(
 
 
 def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
-    """The present state, its bytes in the store. Bytes that cannot be saved are an error unless allowed."""
-    inexact = bool(effect.change.args.get("allow_inexact"))
+    """The state of what is there, its bytes in the store; what cannot be saved is an error unless allowed."""
+    inexact = effect.change.facts.allow_inexact
     lost: list[CannotCapture] = []
     status = place.stat()
     if status is None:
@@ -270,13 +270,13 @@ def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
         raise Misuse(
             "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
         )
-    leeway = leeway_of(effect.change)
+    terms = effect.change.undo
     steps = kept_as_seen(of, offer.seen, tools) if isinstance(offer.seen, SeenFiles) else []
     if not steps:
         hold = effect.id if tools.held else ""
-        steps = plan_undo(of, leeway, tools, ReadScope(tools.blobs, hold=hold, progress=tools.progress))
+        steps = plan_undo(of, terms, tools, ReadScope(tools.blobs, hold=hold, progress=tools.progress))
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
-    if odd and not leeway.on_conflict.skips:
+    if odd and not terms.on_conflict.skips:
         hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."
         raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
     moving = [step for step in steps if step.target is not None]

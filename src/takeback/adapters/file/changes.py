@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 from takeback.adapters.file.paths import path_bytes, resolve
 from takeback.adapters.file.states import counted
 from takeback.errors import Misuse
-from takeback.model.change import UNDO, Change
-from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
+from takeback.model.change import Change, Facts
 from takeback.model.resource import display, quote
 
 Path = str | bytes | os.PathLike[str]
@@ -36,8 +34,9 @@ def write_change(
     resource: str = "",
 ) -> Change:
     resource = resource or resolve(path, follow=True)
-    args: dict[str, Any] = {"content": digest, "size": size} | _mode(mode) | _inexact(allow_inexact)
-    return Change(ADAPTER, "write", resource, f"write {display(resource)} ({counted(size, 'byte')})", args)
+    args: dict[str, Any] = {"content": digest, "size": size} | _mode(mode)
+    summary = f"write {display(resource)} ({counted(size, 'byte')})"
+    return Change(ADAPTER, "write", resource, summary, args, facts=Facts(allow_inexact=allow_inexact))
 
 
 def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -> Change:
@@ -50,15 +49,15 @@ def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -
         raise Misuse("A write of no files was asked for.", hint="Name at least one file.")
     first = display(listed[0]["resource"])
     summary = f"write {first}" if len(listed) == 1 else f"write {len(listed)} files: {first}, …"
-    return Change(
-        ADAPTER, "write_all", listed[0]["resource"], summary, {"files": listed} | _inexact(allow_inexact)
-    )
+    facts = Facts(allow_inexact=allow_inexact)
+    return Change(ADAPTER, "write_all", listed[0]["resource"], summary, {"files": listed}, facts=facts)
 
 
 def delete_change(path: Path, *, allow_inexact: bool = False) -> Change:
     """A file, link or special file, or a directory with everything in it."""
     resource = resolve(path)
-    return Change(ADAPTER, "delete", resource, f"delete {display(resource)}", _inexact(allow_inexact))
+    facts = Facts(allow_inexact=allow_inexact)
+    return Change(ADAPTER, "delete", resource, f"delete {display(resource)}", facts=facts)
 
 
 def move_change(path: Path, to: Path, *, replace: bool = False) -> Change:
@@ -88,19 +87,9 @@ def chmod_change(path: Path, mode: int) -> Change:
     return Change(ADAPTER, "chmod", resource, f"set mode {mode:04o} of {display(resource)}", _mode(mode))
 
 
-def undo_change(of: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:
-    """The engine sets `of` and `undoes` on the effect it makes of this."""
-    args = {"on_conflict": on_conflict.value}
-    return Change(ADAPTER, UNDO, of.change.resource, f"undo: {of.change.summary}", args)
-
-
 def _mode(mode: int | None) -> dict[str, Any]:
     if mode is None:
         return {}
     if not 0 <= mode <= 0o7777:
         raise Misuse(f"{mode:o} is not a file mode.", hint="Use three or four octal digits, such as 644.")
     return {"mode": mode}
-
-
-def _inexact(allowed: bool) -> dict[str, Any]:
-    return {"allow_inexact": True} if allowed else {}

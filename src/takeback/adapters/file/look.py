@@ -7,7 +7,7 @@ from typing import NamedTuple
 from takeback.adapters.file.content import at, read_file, read_xattrs
 from takeback.adapters.file.directory import ReadScope, SeenDirectory, read_tree, tree_state
 from takeback.adapters.file.kernel import born
-from takeback.adapters.file.os_errors import CannotCapture, translated
+from takeback.adapters.file.os_errors import CannotCapture
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import ABSENT, TYPES, FileState, same_inode
 from takeback.model.resource import quote
@@ -136,16 +136,3 @@ def identity_state(place: Place, status: os.stat_result, manner: FileState) -> F
 def excluded_state(status: os.stat_result, reason: str) -> FileState:
     kind = TYPES[stat.S_IFMT(status.st_mode)]
     return _plain(kind, status) | {"size": status.st_size, "excluded": reason}
-
-
-def now_at(resource: str, manner: FileState = ABSENT, scope: ReadScope | None = None) -> FileState:
-    """The present state; absent also if a directory on the way is missing."""
-    from takeback.adapters.file.paths import open_place
-
-    with translated(resource):
-        try:
-            place = open_place(resource)
-        except (FileNotFoundError, NotADirectoryError):
-            return ABSENT
-        with place:
-            return look(place, manner, scope)

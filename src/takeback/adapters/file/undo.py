@@ -25,8 +25,9 @@ from takeback.adapters.file.states import (
     words,
 )
 from takeback.errors import TakebackError
+from takeback.model.change import OnConflict, UndoTerms
 from takeback.model.effect import Effect
-from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of
 
@@ -47,9 +48,9 @@ class SeenFiles(NamedTuple):
     steps: tuple[FileStep, ...]
 
 
-def recognisable(steps: Sequence[FileStep], leeway: Leeway) -> SeenFiles | None:
+def recognisable(steps: Sequence[FileStep], terms: UndoTerms) -> SeenFiles | None:
     """Of plain files with one name, and of what is absent; not where it matters what the journal says of others."""
-    plain = not leeway.on_conflict.merges and all(
+    plain = not terms.on_conflict.merges and all(
         step.target is not None and step.outcome.exact and _is_plain(step.target.before) for step in steps
     )
     return SeenFiles(tuple(steps)) if plain and steps else None
@@ -108,22 +109,22 @@ def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
     return found
 
 
-def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: ReadScope) -> list[FileStep]:
-    """Looks and changes nothing; the present content goes to `scope.keep`, for redo."""
+def plan_undo(of: Effect, terms: UndoTerms, tools: Tools, scope: ReadScope) -> list[FileStep]:
+    """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
     move = move_of(of)
     footing = Footing(of.remedy)
     if move is not None:
         for name in (move.old, move.new):
             if why := footing.moved(name):
                 return _in_the_way(move_targets(move._replace(back=not move.back)), name, why, Obstacle.MOUNT)
-        return _undo_move(move, leeway.on_conflict)
+        return _undo_move(move, terms.on_conflict)
     steps = [
         FileStep(TargetOutcome(target.resource, Outcome.CONFLICT, why, obstacle=Obstacle.MOUNT))
         if (why := footing.moved(target.resource))
         else _undo_target(
             target,
             of.id,
-            leeway,
+            terms,
             tools,
             scope._replace(
                 hold=name_to_hold(tools, target.after, f"{scope.hold}-{index}") if scope.hold else ""
@@ -132,7 +133,7 @@ def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: ReadScope) -> lis
         for index, target in enumerate(of.targets)
     ]
     steps = [_unless_in_use(each) for each in steps]
-    if leeway.on_conflict.skips:
+    if terms.on_conflict.skips:
         steps = [_unless_protected(each) for each in steps]
     return _all_or_none(steps) if goes_across(of) else steps
 
@@ -198,7 +199,7 @@ def _step(
     return FileStep(TargetOutcome(target.resource, outcome, detail), change, seen)
 
 
-def _undo_target(target: Target, of: str, leeway: Leeway, tools: Tools, scope: ReadScope) -> FileStep:
+def _undo_target(target: Target, of: str, terms: UndoTerms, tools: Tools, scope: ReadScope) -> FileStep:
     if "excluded" in target.before:
         return _step(target, Outcome.EXCLUDED, f"it was not captured: {target.before['excluded']}")
     with translated(target.resource):
@@ -210,7 +211,7 @@ def _undo_target(target: Target, of: str, leeway: Leeway, tools: Tools, scope: R
             return FileStep(directory_gone(target.resource))
         with place:
             try:
-                return _undo_at(place, target, of, leeway, tools, scope)
+                return _undo_at(place, target, of, terms, tools, scope)
             except CannotCapture as trouble:
                 return FileStep(uncaptured(target.resource, trouble))
 
@@ -237,7 +238,7 @@ def differs(target: Target, now: FileState, of: str) -> TargetOutcome:
 
 
 def _undo_at(
-    place: Place, target: Target, of: str, leeway: Leeway, tools: Tools, scope: ReadScope
+    place: Place, target: Target, of: str, terms: UndoTerms, tools: Tools, scope: ReadScope
 ) -> FileStep:
     manner = target.before if target.after["type"] == "absent" else target.after
     status = place.stat()
@@ -247,24 +248,24 @@ def _undo_at(
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
     if same(now, target.after):
-        if why := changed_later(target, leeway, tools):
+        if why := changed_later(target, terms, tools):
             return _step(target, Outcome.CONFLICT, why)
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
-    if same(now, target.before) and not is_explained(target, now, leeway):
+    if same(now, target.before) and not is_explained(target, now, terms):
         return _step(target, Outcome.ALREADY, "it is as it was before")
-    if leeway.on_conflict is OnConflict.FORCE:
+    if terms.on_conflict is OnConflict.FORCE:
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is saved"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
-    if leeway.on_conflict.merges or is_explained(target, now, leeway):
+    if terms.on_conflict.merges or is_explained(target, now, terms):
         merged = merge_step(place, target, now, tools, scope)
-        why = changed_later(target, leeway, tools) if merged.target else ""
+        why = changed_later(target, terms, tools) if merged.target else ""
         return _step(target, Outcome.CONFLICT, why) if why else merged
     return FileStep(differs(target, now, of))
 
 
-def is_explained(target: Target, now: FileState, leeway: Leeway) -> bool:
+def is_explained(target: Target, now: FileState, terms: UndoTerms) -> bool:
     """Whether nothing but merges of ours made it what it is now."""
-    explained = leeway.explained.get(target.resource)
+    explained = terms.explained.get(target.resource)
     return explained is not None and same(now, explained)
 
 
@@ -286,10 +287,10 @@ def back_to(before: FileState, tools: Tools) -> str:
     return f"back to {words(before)}{more}" + (f"; {apart}" if apart else "")
 
 
-def changed_later(target: Target, leeway: Leeway, tools: Tools) -> str:
+def changed_later(target: Target, terms: UndoTerms, tools: Tools) -> str:
     """Why a merge must not be trusted though it is clean: a later effect that stays has changed the same part, and the
     part is as it was only because someone wrote the same again. Empty if none has."""
-    later = leeway.later.get(target.resource)
+    later = terms.later.get(target.resource)
     if not later or "digest" not in target.before or "digest" not in target.after:
         return ""
     is_there = {target.after["digest"]: True}

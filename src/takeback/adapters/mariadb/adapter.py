@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from takeback.adapters.database import (
+    NO_SOCKET,
     USUAL,
     Cover,
     DatabaseAdapter,
@@ -16,14 +17,12 @@ from takeback.adapters.database import (
     Waiting,
     asked_for,
     database_of,
-    is_partial,
+    found_with,
     nothing_to_give_up,
     obstructed,
-    policy_of,
     quiet,
     sighted,
     to_take_back,
-    with_receipt,
 )
 from takeback.adapters.mariadb import markers, net, programs, protection, row_report, undo
 from takeback.adapters.mariadb.ddl import change
@@ -31,13 +30,13 @@ from takeback.adapters.mariadb.logs import OPS
 from takeback.adapters.mariadb.registry import identity_of, op_number, read, refuse_unprotected
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import LOCKED, OVERDUE, Wire, code_of, connected, driver, words
-from takeback.adapters.protocol import TRAITS, Assessment, Receipt
+from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, OnConflict
 from takeback.model.database import Database, Holder, busy, resource_of, target_of
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
-from takeback.model.plan import OnConflict, Outcome, Sighting, TargetOutcome
+from takeback.model.plan import Outcome, Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
@@ -93,7 +92,7 @@ class MariaAdapter(DatabaseAdapter):
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
             database = database_of(to_take_back(of))
-            outcomes = self._outcomes(database, policy_of(change), to_take_back(of))
+            outcomes = self._outcomes(database, change.undo.on_conflict, to_take_back(of))
             return Assessment((resource_of(database),), offers, outcomes=outcomes)
         if change.kind == PROGRAM:
             with self._wire(asked_for(change, None)) as wire:
@@ -192,13 +191,16 @@ class MariaAdapter(DatabaseAdapter):
             refuse_other(database, identity_of(wire))
             return programs.enter(wire, effect, database, self.keyring.url(database))
 
+    def out_of_reach(self, database: Database) -> str:
+        return NO_SOCKET if "socket=" in database.url.partition("?")[2] else ""
+
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         with self._own(effect) as wire:
             return programs.leave(wire, effect)
 
-    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> FoundChange | None:
         """Of a program whose watcher died."""
-        return with_receipt(effect.change, self.leave(effect))
+        return found_with(effect, self.leave(effect))
 
     @contextmanager
     def _wire(self, database: Database) -> Iterator[Wire]:
@@ -269,7 +271,7 @@ class MariaAdapter(DatabaseAdapter):
             _refuse_taken_back(_found(wire, of), of)
             plan = change.plan_of(wire, of.id)
             assert plan
-            force = policy_of(effect.change) is OnConflict.FORCE
+            force = effect.change.undo.on_conflict is OnConflict.FORCE
             return change.carry_out(wire, effect.id, of.id, plan.inverse(effect.id), force)
 
     def _holder(self, database: Database) -> Holder:
@@ -319,7 +321,7 @@ def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
         return markers.receipt_of(wire, effect.id)
     found = _found(wire, of, lock=True)
     _refuse_taken_back(found, of)
-    policy, partly, registry = policy_of(effect.change), is_partial(effect), read(wire)
+    policy, partly, registry = effect.change.undo.on_conflict, effect.change.undo.partial, read(wire)
     number = markers.mark(wire, effect.id, of.id)
     taking = undo.take_back(wire, registry, found[0], policy)
     undo.refuse_conflicts(taking, policy, partly)

@@ -21,7 +21,8 @@ from takeback.adapters.mariadb.row_report import Reasons, conflicts
 from takeback.adapters.mariadb.shapes import LoggedTable, differences, fingerprint, log_of
 from takeback.adapters.mariadb.wire import Wire, code_of, driver
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
-from takeback.model.plan import OnConflict, TargetOutcome
+from takeback.model.change import OnConflict
+from takeback.model.plan import TargetOutcome
 
 # After rows were left out of an undo: a later operation that found what this one had left must find what was before.
 # Row r: the first made A into B, the second B into C. Undo of the first leaves r out, since it is C. Undo of the second

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.adapters.database import (
+    NO_SOCKET,
     USUAL,
     Cover,
     DatabaseAdapter,
@@ -16,15 +17,21 @@ from takeback.adapters.database import (
     Waiting,
     asked_for,
     database_of,
+    found_with,
     nothing_to_give_up,
-    policy_of,
     quiet,
     sighted,
-    with_receipt,
 )
 from takeback.adapters.postgres import markers, programs, transactions
 from takeback.adapters.postgres.attachment import sweep, sweep_after_program
-from takeback.adapters.postgres.connection import Connection, connect, opened, transaction, understood
+from takeback.adapters.postgres.connection import (
+    Connection,
+    by_socket,
+    connect,
+    opened,
+    transaction,
+    understood,
+)
 from takeback.adapters.postgres.dependents import standing_on
 from takeback.adapters.postgres.guard import Guard
 from takeback.adapters.postgres.install import VERSION, VERSION_SQL, adapt, installed
@@ -38,12 +45,12 @@ from takeback.adapters.postgres.tables import SCHEMA
 from takeback.adapters.postgres.transactions import KEEPER, happened, identity, refuse_another
 from takeback.adapters.postgres.undo import as_planned, reverse, take_back
 from takeback.adapters.postgres.unwind import look
-from takeback.adapters.protocol import TRAITS, Assessment, Receipt
+from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt
 from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, Unavailable
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, OnConflict
 from takeback.model.database import Database, resource_of, target_of
 from takeback.model.effect import Effect, State
-from takeback.model.plan import OnConflict, Sighting
+from takeback.model.plan import Sighting
 from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
@@ -74,7 +81,7 @@ class PostgresAdapter(DatabaseAdapter):
         if of is not None:
             database = database_of(of)
             with self._at(of) as connection:
-                outcomes = as_planned(connection, database, of, policy_of(change))
+                outcomes = as_planned(connection, database, of, change.undo.on_conflict)
             offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they are now")
             return Assessment((target_of(database, of.id),), (offer,), outcomes=outcomes)
         database = asked_for(change, None)
@@ -205,6 +212,9 @@ class PostgresAdapter(DatabaseAdapter):
             self._guards[effect.id] = guard
         return found
 
+    def out_of_reach(self, database: Database) -> str:
+        return NO_SOCKET if by_socket(database.url) else ""
+
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         if guard := self._guards.pop(effect.id, None):
             guard.stop()
@@ -213,9 +223,9 @@ class PostgresAdapter(DatabaseAdapter):
             sweep_after_program(connection)
         return receipt
 
-    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> FoundChange | None:
         """Of a program whose watcher died."""
-        return with_receipt(effect.change, self.leave(effect))
+        return found_with(effect, self.leave(effect))
 
     @contextmanager
     def _opened(self, database: Database) -> Iterator[Connection]:

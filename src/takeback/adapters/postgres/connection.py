@@ -1,5 +1,6 @@
 """A connection: questions to the server, values it answers with, and what its errors mean for us."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -230,3 +231,16 @@ def _first_line(error: Any) -> str:
     primary = error.diag.message_primary if error.diag else None
     text = primary or str(error).strip().partition("\n")[0] or type(error).__name__
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def by_socket(url: str) -> bool:
+    """As libpq reads an address; where it names no host, that is PGHOST, or the socket of this machine."""
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    parts = urlsplit(url)
+    host = unquote(parts.netloc.rpartition("@")[2].partition(":")[0])
+    named = parse_qs(parts.query)
+    if "hostaddr" in named:
+        return False
+    host = named.get("host", [host])[0] or os.environ.get("PGHOST", "")
+    return not host or host.startswith(("/", "@"))

@@ -8,7 +8,7 @@ from takeback.adapters.postgres.markers import PostgresOp
 from takeback.adapters.postgres.net import IN_OVERWRITABLE, Net, key_of, same, same_key
 from takeback.adapters.postgres.row_report import later_writers
 from takeback.adapters.postgres.unwind import Look, unwind
-from takeback.model.plan import OnConflict
+from takeback.model.change import OnConflict
 
 # Give a later effect another past, when what its rows came from is taken back without them. A row went from A to B by
 # one effect and from B to C by a later one. If the first is undone and this row is skipped, the later one must not

@@ -12,7 +12,6 @@ from takeback.adapters.database import (
     PREPARED,
     Reviewed,
     Rows,
-    is_partial,
     most_of,
     refuse_too_many,
     summary,
@@ -55,7 +54,7 @@ def open_op(connection: Connection, effect: Effect) -> int:
 
 def _opening(effect: Effect) -> Question:
     summary, undoes = effect.change.summary, effect.undoes or None
-    return Question(_OPEN, [effect.id, effect.run, effect.agent, summary, undoes, is_partial(effect)])
+    return Question(_OPEN, [effect.id, effect.run, effect.agent, summary, undoes, effect.change.undo.partial])
 
 
 def close_op(op: int, logs: Sequence[int], told: dict[str, Any], moves: Sequence[TableMove] = ()) -> Question:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.database import is_partial, obstructed, policy_of
+from takeback.adapters.database import obstructed
 from takeback.adapters.postgres import attachment, markers
 from takeback.adapters.postgres.connection import Connection, Question, driver, patience, wait_no_longer
 from takeback.adapters.postgres.ddl import dropped_tables
@@ -25,10 +25,11 @@ from takeback.adapters.postgres.unwind import (
     unwind,
 )
 from takeback.errors import Conflict, InDoubt, NoRemedy
+from takeback.model.change import OnConflict
 from takeback.model.database import Database, target_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome
 
 if TYPE_CHECKING:
     Rows = list[tuple[Any, ...]]
@@ -145,8 +146,8 @@ def _take_back(
     attached: bool,
     left: list[Any],
 ) -> dict[str, Any]:
-    on_conflict = policy_of(effect.change)
-    partial = is_partial(effect)
+    on_conflict = effect.change.undo.on_conflict
+    partial = effect.change.undo.partial
     rows, own, ((full,),) = found
     if own:
         return {}

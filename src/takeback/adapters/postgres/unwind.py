@@ -17,8 +17,8 @@ from takeback.adapters.postgres.net import CONFLICTS, EVER, IN_OVERWRITABLE, OVE
 from takeback.adapters.postgres.row_report import RowObstacle, obstacles
 from takeback.adapters.postgres.tables import Table, UndoLayout, layout, more
 from takeback.errors import Conflict, Drifted, Forgotten, UndoFailed
+from takeback.model.change import OnConflict
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict
 
 MOST = 100
 

@@ -13,7 +13,6 @@ from takeback.adapters.database import (
     asked_for,
     database_of,
     nothing_to_give_up,
-    policy_of,
     sighted,
     to_take_back,
 )
@@ -60,7 +59,7 @@ class RedisAdapter(DatabaseAdapter):
         if change.kind == UNDO:
             with self._links.to(database) as link:
                 undo = RedisUndo(link, self._blobs, database)
-                outcomes = undo.outcomes(to_take_back(of), policy_of(change))
+                outcomes = undo.outcomes(to_take_back(of), change.undo.on_conflict)
         return Assessment((change.resource,), (Offer(Strategy.SNAPSHOT, why=_WHY),), outcomes=outcomes)
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:

@@ -11,10 +11,11 @@ from takeback.adapters.redis.connection import RedisLink
 from takeback.adapters.redis.dump import Content, Stream
 from takeback.adapters.redis.images import IMAGES, NEVER, Image, by_key, content, kept, same
 from takeback.adapters.redis.marks import RedisOp
+from takeback.model.change import OnConflict
 from takeback.model.database import Database, resource_of, target_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Outcome, TargetOutcome
 from takeback.storage.protocols import Blobs
 
 

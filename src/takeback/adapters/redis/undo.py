@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
-from takeback.adapters.database import is_partial, policy_of
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import (
     AT_ONCE,
@@ -44,10 +43,11 @@ from takeback.adapters.redis.keys import (
 )
 from takeback.adapters.redis.marks import RedisOp
 from takeback.errors import Conflict, Drifted, Refused, StoreBusy, VerifyFailed
+from takeback.model.change import OnConflict
 from takeback.model.database import Database, resource_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Outcome, TargetOutcome
 from takeback.storage.protocols import Blobs
 
 
@@ -129,7 +129,7 @@ def _forward(link: RedisLink, effect: Effect, of: Effect, images: tuple[str, str
     free = tuple(key for key, one in over.items() if one.target.dump is not None)
     gone = tuple(key for key, one in over.items() if one.target.dump is None)
     fields = {"before": images[0], "after": images[1], "undoes": of.id}
-    undone = "" if is_partial(effect) else of.id
+    undone = "" if effect.change.undo.partial else of.id
     command = bring_forward(effect.id, free, gone, fields, undone, of.undoes if _has_undone(link, of) else "")
     for _ in range(ATTEMPTS):
         there = look(link, effect.id, (*free, *gone), (marks.op_key(of.id),))
@@ -181,8 +181,8 @@ class RedisUndo(NamedTuple):
 
     def take_back(self, effect: Effect, of: Effect) -> dict[str, Any] | None:
         """As an effect of its own; its receipt. None: it was done before."""
-        on_conflict = policy_of(effect.change)
-        partial = is_partial(effect)
+        on_conflict = effect.change.undo.on_conflict
+        partial = effect.change.undo.partial
         op = marked(self.link, self.blobs, of.id)
         if size(op, of) > marks.MOST:
             return self._take_much_back(effect, of, op, on_conflict, partial)

@@ -18,23 +18,21 @@ from takeback.adapters.database import (
     Waiting,
     asked_for,
     database_of,
-    is_partial,
+    found_with,
     nothing_to_give_up,
     obstructed,
-    policy_of,
     quiet,
     sighted,
     to_take_back,
-    with_receipt,
 )
-from takeback.adapters.protocol import TRAITS, Assessment, Receipt
+from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import Sessions, SqliteDesk, SqliteSession, changes, path_of, resolved
 from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, OnConflict
 from takeback.model.database import Database, Holder, resource_of, target_of
 from takeback.model.effect import Effect, State
-from takeback.model.plan import Obstacle, OnConflict, Outcome, Sighting, TargetOutcome
+from takeback.model.plan import Obstacle, Outcome, Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
@@ -178,7 +176,7 @@ class SqliteAdapter(DatabaseAdapter):
 
     def apply(self, effect: Effect) -> Receipt:
         if effect.of is not None:
-            given = (effect.of.id, effect.id, _policy(effect.change), is_partial(effect))
+            given = (effect.of.id, effect.id, _policy(effect.change), effect.change.undo.partial)
             return Receipt(self._made(effect, "undo", *given))
         if effect.phase.reviewed is not None:
             return self._keep(effect)
@@ -259,18 +257,21 @@ class SqliteAdapter(DatabaseAdapter):
                 file.writelines(pieces)
         self._ask(database, "recall", f"{copy}{_THEN}", copy)
 
+    def out_of_reach(self, database: Database) -> str:
+        return "a SQLite file cannot be changed in one"
+
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         database = database_of(effect)
         return self._ask(database, "compare", _copy(database, effect), effect.id)
 
-    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> FoundChange | None:
         if processes := at_work(effect.id):
             raise StoreBusy(
                 f"The program is still running (process {processes[0]}); its changes are not recorded yet.",
                 hint="End it, or wait until it has ended; then run `takeback recover`.",
                 effect=effect.id,
             )
-        return with_receipt(effect.change, self.leave(effect))
+        return found_with(effect, self.leave(effect))
 
     # -- the process
 
@@ -332,7 +333,7 @@ def _copy(database: Database, effect: Effect) -> str:
 
 
 def _policy(change: Change) -> str:
-    policy = policy_of(change)
+    policy = change.undo.on_conflict
     if policy.merges:  # rows are compared one by one, and never merged
         policy = OnConflict.SKIP if policy.skips else OnConflict.REFUSE
     return policy.value

@@ -11,6 +11,7 @@ from takeback.adapters.file.verify import look_again, off_its_ground
 from takeback.adapters.protocol import (
     TRAITS,
     Assessment,
+    FoundChange,
     Receipt,
     demand_captured,
     demand_remedy,
@@ -35,12 +36,12 @@ from takeback.adapters.tree.verify import sight
 from takeback.errors import Misuse, TakebackError
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect, State
-from takeback.model.plan import Bond, Sighting, Standing, leeway_of
+from takeback.model.plan import Bond, Sighting, Standing
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.storage.protocols import Blobs
 
-Found = Callable[[Effect, Sequence[Effect]], Change | None]
+Found = Callable[[Effect, Sequence[Effect]], FoundChange | None]
 
 _IN_FLIGHT = (State.INTENDED, State.STUCK)
 
@@ -110,9 +111,9 @@ class TreeAdapter:
         """What lies inside git directories is compared by what it means to git."""
         from takeback.adapters.tree.git.undo import git_aware
 
-        leeway = leeway_of(change)
-        undoing = TreeUndo(of, leeway, self._tools, keep, lately)
-        return git_aware(undoing.plan(), of, leeway.on_conflict, self._tools, keep), undoing.seen
+        terms = change.undo
+        undoing = TreeUndo(of, terms, self._tools, keep, lately)
+        return git_aware(undoing.plan(), of, terms.on_conflict, self._tools, keep), undoing.seen
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
@@ -248,7 +249,7 @@ class TreeAdapter:
         """The power to undo it was given up: let go of the inodes held for it."""
         release_held(self._tools, effect.id)
 
-    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> FoundChange | None:
         if self._found is None:
             raise Misuse(
                 f"The adapter {self.name!r} does not watch.",

@@ -28,8 +28,9 @@ from takeback.adapters.tree.swap import AGAIN, drifted
 from takeback.adapters.tree.targets import WATCH, contents, in_order, read_targets, units_of
 from takeback.adapters.tree.undo import PathStep
 from takeback.errors import Drifted
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, leeway_of, refused
+from takeback.model.plan import Outcome, refused
 from takeback.model.progress import Progress
 from takeback.model.remedy import HARMLESS, Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
@@ -156,15 +157,15 @@ def _grounds(
 
 
 def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, tools: Tools) -> Remedy:
-    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
-    refuse_conflicts(of, steps, leeway_of(effect.change).on_conflict)
+    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    refuse_conflicts(of, steps, effect.change.undo.on_conflict)
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}
     with Places(targets) as places:
         named = [_named(one, known.get(one.resource), places) for one in targets]
         targets = led(held(effect.id, named, tools, places, []))
         around = grounds_of(of)
-        if effect.change.args.get("partial"):
+        if effect.change.undo.partial:
             # Only the directories that these paths are in: names of others still stand elsewhere.
             parents = {target.resource.rpartition("/")[0] for target in of.targets}
             around = [ground for ground in around if ground.resource in parents]

@@ -34,8 +34,9 @@ from takeback.adapters.tree.states import (
 from takeback.adapters.tree.targets import in_order, moves_of
 from takeback.adapters.tree.verify import manner_of, strangers
 from takeback.errors import TakebackError
+from takeback.model.change import OnConflict, UndoTerms
 from takeback.model.effect import Effect
-from takeback.model.plan import Bond, Leeway, Obstacle, OnConflict, Outcome, TargetOutcome, only_forced
+from takeback.model.plan import Bond, Obstacle, Outcome, TargetOutcome, only_forced
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 
@@ -60,15 +61,15 @@ class TreeUndo:
     def __init__(
         self,
         of: Effect,
-        leeway: Leeway,
+        terms: UndoTerms,
         tools: Tools,
         keep: bool,
         lately: Mapping[str, SeenPath],
     ) -> None:
         """`lately` is what was seen a moment ago: files that were not touched since need not be read again."""
         self._of = of
-        self._leeway = leeway
-        self._on_conflict = leeway.on_conflict
+        self._terms = terms
+        self._on_conflict = terms.on_conflict
         self._tools = tools
         self._scope = ReadScope(tools.blobs if keep else None, progress=tools.progress)
         self._known = {target.resource for target in of.targets}
@@ -158,10 +159,10 @@ class TreeUndo:
             as_then = _is_then(target, now) and (place or self._has_room(target.resource))
             if self._on_conflict is not OnConflict.FORCE and not as_then and (why := _why_mixed(target)):
                 return _told(target, Outcome.EXCLUDED, why)
-            if why := changed_later(target, self._leeway, self._tools):
+            if why := changed_later(target, self._terms, self._tools):
                 return _told(target, Outcome.CONFLICT, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
-        explained = is_explained(target, now, self._leeway)
+        explained = is_explained(target, now, self._terms)
         if same(now, before) and not explained:
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if place and _is_then(target, now):
@@ -170,7 +171,7 @@ class TreeUndo:
             return self._told_saved(target, now, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
             step = merge_step(place, target, now, self._tools, self._scope)
-            why = changed_later(target, self._leeway, self._tools) if step.target else ""
+            why = changed_later(target, self._terms, self._tools) if step.target else ""
             return _told(target, Outcome.CONFLICT, why) if why else PathStep(step.outcome, step.target)
         return self._differs(target, now, place)
 

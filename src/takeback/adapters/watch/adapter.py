@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from takeback.adapters.file.kernel import AT_ROOT, libc
+from takeback.adapters.protocol import FoundChange
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.adapters.tree.git.layout import with_meaning
 from takeback.adapters.tree.states import in_place, only_time
@@ -128,7 +129,7 @@ def _is_older(path: bytes, began: int, unsure: bool) -> bool:
 
 def change_found(
     change: Change, blobs: Blobs, targets: Targets, residue: Sequence[str], every: Collection[str] = ()
-) -> Change | None:
+) -> FoundChange | None:
     """None if nothing changed but the times of directories. `every` path that was found, also those of others."""
     if all(_only_time(target) for target in targets):
         return None
@@ -139,7 +140,7 @@ def change_found(
     if residue:
         more = f" and {len(residue) - _LISTED:,} more" if len(residue) > _LISTED else ""
         args |= {"exact": False, "residue": "; ".join(residue[:_LISTED]) + more}
-    return change._replace(args=args)
+    return FoundChange(change._replace(args=args))
 
 
 def _only_time(target: Target) -> bool:
@@ -147,7 +148,7 @@ def _only_time(target: Target) -> bool:
     return one["type"] == other["type"] == "dir" and {**one, "mtime": 0} == {**other, "mtime": 0}
 
 
-def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -> Change | None:
+def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -> FoundChange | None:
     """For recovery: from what is durable alone. `others`: what was done since the beginning."""
     refuse_at_work(change)
     roots: list[tuple[WatchedRoot, Baseline]] = []

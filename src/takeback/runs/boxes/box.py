@@ -12,9 +12,10 @@ from takeback.adapters.box import box_change, due, is_long, read_variables, shor
 from takeback.engine.plan import Wishes
 from takeback.errors import KeyReused, Misuse
 from takeback.model.box import Point
+from takeback.model.change import on_conflict_named
 from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import UndoResult, on_conflict_named
+from takeback.model.plan import UndoResult
 from takeback.model.run import Checkpoint
 from takeback.runs.boxes import history
 from takeback.runs.boxes.command import (

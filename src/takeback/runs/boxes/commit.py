@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.adapters.box import box_change
 from takeback.errors import Conflict, Refused, ResourceUnreachable
 from takeback.model.box import Link, Point
-from takeback.model.change import Change
+from takeback.model.change import Change, Facts
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind
@@ -268,9 +268,8 @@ def _start_anew(core: RunCore, setting: Setting, point: Point, merged: str) -> E
     """Over the base as it is now. It needs what was merged: one is not taken back without the other."""
     words = short(merged) if merged else "nothing"
     after = Point(new_id(), "", point.cwd, point.env)
-    change = box_change(
-        COMMIT, setting.resource, f"commit {words}", point, after, {"merged": merged, "exit_code": 0}
-    )
+    change = box_change(COMMIT, setting.resource, f"commit {words}", point, after, {"exit_code": 0})
+    change = change._replace(facts=Facts(merged=merged))
     return make_change(core, lambda: change, Options(needs=(merged,) if merged else ()))
 
 

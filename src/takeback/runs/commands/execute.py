@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
+from takeback.adapters.protocol import Lending
 from takeback.engine.guards import HOLD
 from takeback.engine.write import recorded
 from takeback.errors import Drifted, Failed, KeyReused, TakebackError, Unavailable
@@ -198,10 +199,8 @@ def _unmade(
 
 def _lent(core: RunCore, found: Merge) -> AbstractContextManager[None]:
     """The layer is thrown away afterwards, so its files need not be copied."""
-    from takeback.adapters.tree.adapter import TreeAdapter
-
     adapter = core.parts.adapters.get(ADAPTER)
-    if isinstance(adapter, TreeAdapter):
+    if isinstance(adapter, Lending):
         return adapter.lent(found.change, found.sources)
     return nullcontext()
 

@@ -199,13 +199,12 @@ def read_merge(
     inside = os.fsencode(layer) + b"/"
     sources = {one: path for one, path in found.sources.items() if path.startswith(inside)}
     args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
-    if found.conflicts:
-        args["conflicts"] = [[one.resource, one.detail] for one in found.conflicts]
+    facts = what.facts._replace(conflicts=[[one.resource, one.detail] for one in found.conflicts] or ())
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
     # A directory with only another time is restored with the rest, and is not worth a line.
     told = changed(target for target in found.targets if not is_timed(target))
-    return Merge(what._replace(args=args), told, found.conflicts, sources, before)
+    return Merge(what._replace(args=args, facts=facts), told, found.conflicts, sources, before)
 
 
 def cannot_be_kept(lost: list[str]) -> NoRemedy:

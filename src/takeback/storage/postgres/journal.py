@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from takeback.errors import LeaseLost, TakebackError
-from takeback.model.change import DECIDED_AT, UNDO
+from takeback.model.change import DECIDED_AT, PARTIAL, UNDO
 from takeback.model.effect import waits
 from takeback.model.format_1 import word
 from takeback.model.ids import short
@@ -63,8 +63,8 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
         facts["grounds"] = grounds
     if undoes := body.get("undoes"):
         facts["undoes"] = undoes
-        if args.get("partial") and body["kind"] == UNDO:
-            facts["partial"] = 1
+        if args.get(PARTIAL) and body["kind"] == UNDO:
+            facts[PARTIAL] = 1
         if DECIDED_AT in args:
             facts[DECIDED_AT] = args[DECIDED_AT]
     if waiting := waits(args):

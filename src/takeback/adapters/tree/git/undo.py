@@ -45,8 +45,9 @@ from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import is_dir, only_time
 from takeback.adapters.tree.undo import PathStep
 from takeback.errors import StoreBusy
+from takeback.model.change import OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import Outcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display, quote
 

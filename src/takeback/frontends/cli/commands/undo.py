@@ -49,9 +49,10 @@ from takeback.frontends.cli.session.store import (
     nothing_yet,
 )
 from takeback.frontends.cli.session.undo_to import take_back_to
+from takeback.model.change import OnConflict
 from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, UndoResult, nothing_to_do
+from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.runs.boxes.history import is_step, with_commits
 from takeback.runs.held import held_error
@@ -96,7 +97,7 @@ def _took_all(tb: "Takeback", undo: Effect, paths: Sequence[str] | None) -> bool
 
     taken = takes(undo)
     if paths is None or taken is None:
-        return not undo.change.args.get("partial")
+        return not undo.change.undo.partial
     of = tb.effect(undo.undoes)
     named = {one for names in resources_named(paths) for name in names for one in touched_at(of, name)}
     return bool(named) and named <= set(taken)
@@ -124,7 +125,7 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
     effects = [tb.effect(one.undoes) for one in undos]
     give(asked, tb, undo_json(UndoResult("done", tuple(effects), (), undo=tuple(undos))))
     for one, undo in zip(effects, undos, strict=True):
-        some = "some paths of " if undo.change.args.get("partial") else ""
+        some = "some paths of " if undo.change.undo.partial else ""
         name = asked.screen.paint(short(one.id), "cyan")
         what = from_here(one.change.summary)
         asked.screen.say(f"{_PAST[verb]} {some}{name}  {what}: what was interrupted is finished.")
@@ -371,7 +372,7 @@ def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
             raise error
         # What others changed beside a command was recorded, and is taken back only by its name.
-        if _brings_back_part(tb, effect) if effect.is_undo else not effect.change.args.get("others"):
+        if _brings_back_part(tb, effect) if effect.is_undo else not effect.change.facts.others:
             yield effect
 
 

@@ -10,10 +10,11 @@ from takeback.adapters.protocol import traits_of
 from takeback.api import now, opened_of
 from takeback.errors import Blocked, Conflict, InDoubt, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.output.screen import listed
+from takeback.model.change import OnConflict
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, UndoResult, out_of_the_way, went_over
+from takeback.model.plan import Outcome, UndoResult, out_of_the_way, went_over
 from takeback.model.resource import function_in
 from takeback.runs.selection import latest_first
 from takeback.storage.protocols import Blobs, Query

@@ -326,7 +326,7 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
             f"before the {'effects' if several else 'effect'}."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
-    asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
+    asked = {effect.change.undo.on_conflict for effect in result.effects}
     how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
     named = [effect.undoes for effect in result.effects]
     if any(takes(effect) is not None for effect in result.effects):

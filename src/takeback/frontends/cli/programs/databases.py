@@ -8,7 +8,7 @@ from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, TakebackError
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import clean, warn
-from takeback.model.database import Database, engine_of, resource_of
+from takeback.model.database import engine_of, resource_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.runs.commands.outcome import CommandOutcome
@@ -69,7 +69,7 @@ class ProgramEnd(NamedTuple):
 
 def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit: float) -> ProgramEnd:
     addresses: list[str] = asked.options.sql
-    direct = next((why for one in addresses if (why := _out_of_reach(opened_of(tb).parts.named(one)))), "")
+    direct = next((why for one in addresses if (why := _out_of_reach(tb, one))), "")
     _warn_of_held(tb, addresses)
     with run.program(*addresses, says=shown(tuple(argv)), tell=_tell) as seen:
         environment = {**os.environ, **seen.environment}
@@ -110,27 +110,14 @@ def _tell(sentence: str, hint: str) -> None:
         warn(f"hint: {clean(hint)}")
 
 
-def _out_of_reach(database: Database) -> str:
-    """Why a program in a sandbox could not work in this database; empty if it could."""
-    if database.engine == "sqlite":
-        return "a SQLite file cannot be changed in one"
-    named = database.engine == "mariadb" and "socket=" in database.url.partition("?")[2]
-    if named or (database.engine == "postgres" and _by_socket(database.url)):
-        return "the socket of a server cannot be reached from one"
-    return ""
+def _out_of_reach(tb: "Takeback", address: str) -> str:
+    from takeback.adapters.database import Programs
+    from takeback.engine.parts import adapter_of
 
-
-def _by_socket(url: str) -> bool:
-    """As libpq reads an address; where it names no host, that is PGHOST, or the socket of this machine."""
-    from urllib.parse import parse_qs, unquote, urlsplit
-
-    parts = urlsplit(url)
-    host = unquote(parts.netloc.rpartition("@")[2].partition(":")[0])
-    named = parse_qs(parts.query)
-    if "hostaddr" in named:
-        return False
-    host = named.get("host", [host])[0] or os.environ.get("PGHOST", "")
-    return not host or host.startswith(("/", "@"))
+    parts = opened_of(tb).parts
+    database = parts.named(address)
+    adapter = adapter_of(parts, database.engine)
+    return adapter.out_of_reach(database) if isinstance(adapter, Programs) else ""
 
 
 def _directly(argv: list[str], environment: dict[str, str], limit: float, capture: bool) -> CommandOutcome:

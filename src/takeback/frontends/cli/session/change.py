@@ -180,7 +180,7 @@ def tell_plan(
     errors: list[TakebackError] = []
     for change in changes:
         assessment = adapter_of(opened_of(tb).parts, change.adapter).assess(change)
-        lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
+        lost = list(assessment.lost) if not change.facts.allow_inexact else []
         possible = bool(assessment.offers) and not lost
         no = said_no() if possible and not assessment.changes_nothing else ""
         possible = possible and not no

@@ -111,9 +111,7 @@ def _refuse_unasked(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResu
         return
     if not others and not beside:
         return
-    by = (
-        "someone else" if one.change.args.get("others") else one.agent or "an unnamed agent" for one in others
-    )
+    by = ("someone else" if one.change.facts.others else one.agent or "an unnamed agent" for one in others)
     names = listed([f"{short(one.id)} by {clean(who)}" for one, who in zip(others, by, strict=True)])
     what = f"This takes back what others did: {names}." if others else f"This also touches {named(beside)}."
     raise Refused(
@@ -128,7 +126,7 @@ def _others(asked: Asked, plan: UndoResult) -> list[Effect]:
     from takeback.frontends.cli.session.store import agent_of
 
     mine = agent_of(asked)
-    return [one for one in plan.effects if one.agent != mine or one.change.args.get("others")]
+    return [one for one in plan.effects if one.agent != mine or one.change.facts.others]
 
 
 def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: Any) -> None:
@@ -140,7 +138,7 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
     for effect in plan.effects:
         marks = ["accepted"] if effect.accepted else []
         marks += ["brings back"] if effect.is_undo else []
-        marks += ["by someone else"] if effect.change.args.get("others") else []
+        marks += ["by someone else"] if effect.change.facts.others else []
         told = f"  ({', '.join(marks)})" if marks else ""
         lines.append(
             f"{asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
