@@ -93,7 +93,7 @@ def held_in(parts: Parts, resource: str) -> list[Effect]:
 
 
 def named(parts: Parts, resource: str, error: RowsHeld) -> RowsHeld:
-    """A file of SQLite has one writer at a time: what is held in it is what has it."""
+    """With one writer at a time, the held transaction is the one that blocks."""
     engine = ENGINES.get(resource.partition("://")[0], "")
     if error.effect or not (engine and TRAITS[engine].one_writer):
         return error

@@ -274,7 +274,7 @@ def overwriting(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
 
 
 def overwritten(redo: Effect, undo: Effect) -> tuple[Target, ...]:
-    """What a redo with force found that is not what the undo had left. Rows are told of by their database."""
+    """Targets where a redo with force found another state than the undo had left. Rows are named by their database."""
     from takeback.model.change import OnConflict
 
     if redo.change.undo.on_conflict is not OnConflict.FORCE or is_of_database(redo.change.resource):

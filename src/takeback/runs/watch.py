@@ -258,7 +258,7 @@ class Watch:
             args: dict[str, Any] = {"roots": roots, "baseline": [], "coverage": self.coverage}
             summary, facts = f"others, during: {proposal.change.summary}", Facts(others=True)
             change = proposal.change._replace(summary=summary, args=args, facts=facts)
-            terms = Terms(agent=core.agent)  # nobody asked for it, so it has no key
+            terms = Terms(agent=core.agent)  # not asked for, so it has no key
             self._recorded.append(sentence(told.others, record(parts, core.lease, change, terms, theirs)))
             gone |= told.others.keys()
         self.others = " ".join((*said, *self._recorded))

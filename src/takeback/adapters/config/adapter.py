@@ -309,7 +309,7 @@ class ConfigAdapter:
         before = inner_effect(of)
         is_untouched = done.is_whole and self._file.verify(before).standing is Standing.AFTER
         if is_untouched:
-            # Nobody touched the file since: mode, times and all come back with the bytes.
+            # The file was not touched since: mode and times come back with the bytes.
             inner = Change("file", UNDO, of.change.resource, change.summary)
         elif done.then.data is None:
             inner = Change("file", "delete", of.change.resource, change.summary)

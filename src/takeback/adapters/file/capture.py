@@ -99,7 +99,7 @@ def _captured(
 
 
 def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
-    """The state of what is there, its bytes in the store; what cannot be saved is an error unless allowed."""
+    """The present state, its bytes in the store. Bytes that cannot be saved are an error unless allowed."""
     inexact = effect.change.facts.allow_inexact
     lost: list[CannotCapture] = []
     status = place.stat()

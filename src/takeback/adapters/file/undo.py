@@ -110,7 +110,7 @@ def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
 
 
 def plan_undo(of: Effect, terms: UndoTerms, tools: Tools, scope: ReadScope) -> list[FileStep]:
-    """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
+    """Looks and changes nothing; the present content goes to `scope.keep`, for redo."""
     move = move_of(of)
     footing = Footing(of.remedy)
     if move is not None:

@@ -96,7 +96,7 @@ def _place_of(journal: Journal, resource: str, to: "Effect | BoxStep | Checkpoin
 
 
 def with_commits(journal: Journal, effects: list[Effect]) -> list[Effect]:
-    """A commit is two effects: what was merged into the base, and that the box starts anew over it."""
+    """A commit is two effects: the merge into the base, and the restart of the box over it."""
     merged = tuple(filter(None, (one.change.facts.merged for one in effects if one.change.kind == COMMIT)))
     found = journal.effects(Query(ids=merged)) if merged else ()
     return effects + [effect for effect in found if effect.state is State.DONE]
