@@ -248,8 +248,6 @@ def nothing_to_give_up() -> None:
 
 
 class Rows(NamedTuple):
-    """The answer to a statement."""
-
     rows: tuple[tuple[Any, ...], ...] = ()
     columns: tuple[str, ...] = ()
     rowcount: int = -1
@@ -356,9 +354,7 @@ class Databases(Protocol):
         """Raises `Refused` if changes could not be captured, `ResourceUnreachable` if the server does not answer."""
         ...
 
-    def rows(self, effect: Effect) -> Iterator[RowChange]:
-        """The rows that the effect changed."""
-        ...
+    def rows(self, effect: Effect) -> Iterator[RowChange]: ...
 
     def cover(self, database: Database) -> Cover: ...
 

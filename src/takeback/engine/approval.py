@@ -192,7 +192,6 @@ class Proposal(NamedTuple):
 
 
 def proposals(books: Books, now: int) -> tuple[Proposal, ...]:
-    """Oldest first."""
     found = list(books.journal.effects(Query(states=(State.PROPOSED,))))
     return tuple(as_it_stands(books, one, now) for one in found if waits_for_approval(one))
 

@@ -182,7 +182,6 @@ def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome])
 
 
 def _brought_back_by(parts: Parts, redo: Effect) -> Effect | None:
-    """What a redo brought back."""
     if not redo.undoes:
         return None
     (undo,) = parts.journal.effects(Query(ids=(redo.undoes,)))

@@ -24,8 +24,6 @@ _COMPARED = 5_000  # names; comparing more takes longer than a hint is worth
 
 
 class Chosen(NamedTuple):
-    """What an undo of some paths means."""
-
     effects: tuple[Effect, ...]
     only: frozenset[str]  # resources, with those that go along
     along: tuple[Companion, ...]

@@ -46,8 +46,6 @@ def _nothing_is_saved(size: int) -> None:
 
 
 class TriedStatement(NamedTuple):
-    """What a statement would do."""
-
     answer: Rows
     effect: Effect | None = None  # as it would be proposed; None if nothing would change
     rows: tuple[RowChange, ...] = ()

@@ -43,8 +43,6 @@ def still_to_undo(journal: Journal, info: RunInfo) -> Iterator[Effect]:
 
 
 class Cause(StrEnum):
-    """What an outcome alone does not tell."""
-
     PLAIN = ""
     IN_DOUBT = "in_doubt"  # whether it happened cannot be asked now
     UNWATCHED = "unwatched"  # changes without a watcher were recorded, and stay

@@ -36,7 +36,6 @@ def end(parts: Parts, lease: Lease, effect: Effect, receipt: dict[str, object] |
 
 
 def give_up(parts: Parts, lease: Lease, effect: Effect, why: str) -> Effect:
-    """It was rolled back: nothing of it is there."""
     return abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, why)
 
 

@@ -52,8 +52,6 @@ _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
 class Undoer(NamedTuple):
-    """Who takes back, under which lease."""
-
     lease: Lease
     agent: str
     taker: Taker

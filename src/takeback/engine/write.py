@@ -59,8 +59,6 @@ class Terms(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All but the intent."""
-
     adapter: Adapter
     effect: Effect
     door: Door

@@ -17,8 +17,6 @@ class Point(NamedTuple):
 
 
 class Link(NamedTuple):
-    """On what a layer lies."""
-
     layer: str  # `box/name`
     parent: str  # the one it lies on; empty: the base
     depth: int  # how many commands lead here

@@ -15,8 +15,6 @@ BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had chan
 
 
 class Outcome(StrEnum):
-    """Of one target of an undo."""
-
     UNDONE = "undone"
     ALREADY = "already"
     CONFLICT = "conflict"

@@ -266,7 +266,6 @@ class Watch:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """As resources."""
         return tuple(self._proposal.change.args["roots"]) if self._proposal else ()
 
     @property

@@ -131,8 +131,6 @@ NOT_TOLD = (
 
 
 class Authorship(NamedTuple):
-    """Of the changes below the roots, by resource."""
-
     others: dict[str, int] = {}  # what only others changed, with one of those processes
     left: dict[str, str] = {}  # changed only by others, with the effect of a watch that will record it
     own: frozenset[str] = frozenset()  # certainly changed only by the command

@@ -157,7 +157,6 @@ class Finished(NamedTuple):
 
 
 def finish(prepared: PreparedCommand, layer: str, keep_empty: bool) -> Finished:
-    """The layer gets its name."""
     making = os.path.join(prepared.scratch, "layer")
     moved = _moved_the_way_back(prepared)
     if moved:

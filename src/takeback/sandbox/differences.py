@@ -144,7 +144,6 @@ def is_empty(layer: str, stack: Stack | None = None) -> bool:
 
 
 def grounds_below(stack: Stack, point: str) -> list[ViewGround]:
-    """Newest first; the world is the last."""
     found: list[ViewGround] = []
     for layer in stack.layers:
         form = read_form(layer)

@@ -59,7 +59,6 @@ def write_form(layer: str, form: LayerForm) -> None:
 
 
 def prefix_of(userxattr: bool) -> str:
-    """The prefix of the attributes of overlayfs."""
     return "user.overlay." if userxattr else "trusted.overlay."
 
 

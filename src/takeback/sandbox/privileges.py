@@ -86,7 +86,6 @@ def give_up_for_children() -> None:
 
 
 def allowed() -> int:
-    """The capabilities that a command may have."""
     return _permitted() & KEPT
 
 

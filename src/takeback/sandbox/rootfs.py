@@ -109,8 +109,6 @@ _SECRETS = (b"/proc/kcore", b"/proc/keys")
 
 
 class RootScene(NamedTuple):
-    """All that has to be mounted."""
-
     root: bytes  # of the world: "/" or a directory with a root filesystem
     at: bytes  # an empty directory: the new root is put together here
     aside: bytes  # another one

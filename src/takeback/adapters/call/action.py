@@ -54,8 +54,6 @@ WayBack = Compensation | IRREVERSIBLE | MANUAL
 
 
 class ActionTerms(NamedTuple):
-    """The options of an action."""
-
     expects: Callable[..., Any] | None = None
     verify: Callable[..., Any] | None = None
     risk: str = "medium"
@@ -321,7 +319,6 @@ def told_apart(one: Any, other: Any, name: str = "") -> bool:
 
 
 def result_of(effect: Effect) -> Any:
-    """The recorded result of the call."""
     text = effect.receipt.get("result")
     return json.loads(text) if text is not None else None
 

@@ -48,7 +48,6 @@ def change(text: str, step: EditStep) -> str:
 
 
 def render(value: Any, quotes: str = "", flow: bool = True) -> str:
-    """On one line."""
     if isinstance(value, Tagged):
         if value.tag in (PLAIN, TIMESTAMP, "key"):
             return str(value.value)

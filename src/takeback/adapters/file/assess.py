@@ -23,8 +23,6 @@ from takeback.model.resource import display, file_resource, path_of, quote
 
 
 class Survey(NamedTuple):
-    """What saving one thing would take."""
-
     bytes: int = 0
     lost: tuple[str, ...] = ()
     residue: str = ""

@@ -32,8 +32,6 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tools(NamedTuple):
-    """What the parts of the adapter work with."""
-
     blobs: Blobs
     held: str = ""  # a directory of ours where inodes with several names wait for their undo
     limit: int = 0

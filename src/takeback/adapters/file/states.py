@@ -139,7 +139,6 @@ def counted(number: int, thing: str, things: str = "") -> str:
 
 
 def words(state: FileState) -> str:
-    """A few words for a person."""
     kind = state["type"]
     if kind == "absent":
         return "nothing"

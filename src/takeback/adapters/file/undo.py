@@ -222,7 +222,6 @@ def directory_gone(resource: str) -> TargetOutcome:
 
 
 def uncaptured(resource: str, trouble: CannotCapture) -> TargetOutcome:
-    """It cannot be saved for redo as it is now."""
     own = trouble.resource == resource
     reason = trouble.reason if own else f"{display(trouble.resource)}: {trouble.reason}"
     obstacle = Obstacle.UNREADABLE if own and not trouble.readable else Obstacle.UNCAPTURED
@@ -231,7 +230,6 @@ def uncaptured(resource: str, trouble: CannotCapture) -> TargetOutcome:
 
 
 def differs(target: Target, now: FileState, of: str) -> TargetOutcome:
-    """It is not what the effect left."""
     obstacle = Obstacle.GONE if now["type"] == "absent" else Obstacle.CHANGED
     found = difference(target.after, now, effect=of[:8])
     return TargetOutcome(target.resource, Outcome.CONFLICT, found, obstacle=obstacle)

@@ -213,7 +213,6 @@ class MariaAdapter(DatabaseAdapter):
 
     @contextmanager
     def _own(self, effect: Effect) -> Iterator[Wire]:
-        """To the very database where it was made."""
         with self._wire(database_of(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
             yield wire

@@ -73,7 +73,6 @@ class MariaColumn(NamedTuple):
         return f"HEX({value})"
 
     def shown(self, value: str) -> str:
-        """For people."""
         if self.kind in _SPACE:
             return f"ST_AsText({value})"
         if self.kind == "bit":
@@ -86,8 +85,6 @@ class MariaColumn(NamedTuple):
 
 
 class MariaForeignKey(NamedTuple):
-    """A foreign key."""
-
     name: str
     child: str
     columns: tuple[str, ...]
@@ -155,7 +152,6 @@ class MariaShape(NamedTuple):
 
 
 def image(columns: Sequence[MariaColumn], values: Sequence[str]) -> str:
-    """32 bytes."""
     forms = ", ',', ".join(
         f"IFNULL({column.form(value)}, '~')" for column, value in zip(columns, values, strict=True)
     )

@@ -82,8 +82,6 @@ Bad = dict[str, dict[str, set[int]]]  # by state and table: lines that cannot be
 
 
 class Taking(NamedTuple):
-    """The result: the rows found and changed."""
-
     applied: int
     already: int
     refused: tuple[TargetOutcome, ...]  # what stands in the way, or was left out
@@ -308,7 +306,6 @@ def swap(wire: Wire, op: str, by: str) -> None:
 
 
 def forget(wire: Wire, op: int) -> None:
-    """Its images."""
     for n in wire.numbers(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
         wire.run(f"DELETE FROM {log_of(n)} WHERE tb_op = {op}")
     wire.run(f"DELETE FROM {TOUCHED} WHERE op = {op}")

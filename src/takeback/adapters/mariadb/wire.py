@@ -107,7 +107,6 @@ class Wire:
             yield from cursor
 
     def text(self, value: str) -> str:
-        """As a literal."""
         return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)" if value else "''"
 
     def close(self) -> None:
@@ -228,7 +227,6 @@ def told(error: BaseException, database: Database) -> TakebackError:
 
 
 def of(alias: str, names: Iterable[str]) -> list[str]:
-    """The columns of a row."""
     return [f"{alias}.{quoted(name)}" for name in names]
 
 

@@ -60,8 +60,6 @@ where o.logs is null and not o.closed and o.started > clock_timestamp() - interv
 
 
 class AttachedTable(NamedTuple):
-    """A table whose triggers come or go."""
-
     oid: int
     name: str
 

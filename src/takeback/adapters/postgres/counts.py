@@ -67,7 +67,6 @@ ABOUT_WRITTEN = Question(_WRITTEN)
 
 
 def as_written(rows: list[tuple[Any, ...]]) -> dict[int, WrittenTable]:
-    """The answer to it."""
     return {row[0]: WrittenTable(*row) for row in rows}
 
 

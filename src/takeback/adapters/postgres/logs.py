@@ -45,8 +45,6 @@ class LogReach(NamedTuple):
 
 
 class KeptImages(NamedTuple):
-    """The images of an effect in a log."""
-
     log: int
     relation: int
     name: str  # of the table, when it was last looked at

@@ -57,7 +57,6 @@ def question(effect: str, lock: bool = False) -> Question:
 
 
 def found(connection: Connection, rows: list[tuple[Any, ...]]) -> PostgresOp | None:
-    """The answer to it."""
     if not rows:
         return None
     op = PostgresOp(*rows[0])

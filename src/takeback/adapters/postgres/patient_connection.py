@@ -137,7 +137,6 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
         return cursor.fetchall() if cursor.description else []  # not for queries without columns
 
     def run(self, sql: str, parameters: Parameters = None) -> int:
-        """How many rows it was."""
         return self.execute(sql.encode(), parameters).rowcount
 
     def run_all(self, statements: Iterable[str]) -> None:

@@ -47,7 +47,6 @@ _ALONE = 2  # from this attempt on
 def as_planned(
     connection: Connection, database: Database, of: Effect, on_conflict: OnConflict
 ) -> tuple[TargetOutcome, ...]:
-    """Nothing is left of the looking."""
     whole = target_of(database, of.id)
     refuse_guest(connection)
     _, rows = connection.ask_all([Question("begin"), markers.question(of.id)])

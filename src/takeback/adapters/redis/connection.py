@@ -53,7 +53,6 @@ class RedisLink:
             raise
 
     def one(self, *command: Argument) -> Any:
-        """The reply, or its error raised."""
         (reply,) = self.ask(command)
         return good(reply)
 
@@ -70,7 +69,6 @@ class RedisLink:
 
 
 def good(reply: Any) -> Any:
-    """The reply, if it is no error."""
     from redis.exceptions import ResponseError
 
     if isinstance(reply, ResponseError):

@@ -44,8 +44,6 @@ return found
 
 
 class RedisOp(NamedTuple):
-    """The mark of an effect."""
-
     no: int = 0  # none for what was lost with the server, and taken back since
     before: str = ""  # digest of the images of what it found
     after: str = ""  # of what it left, where that is not in the receipt
@@ -91,12 +89,10 @@ def left(keys: Iterable[bytes], reply: list[Any]) -> LeftKeys:
 
 
 def milliseconds(time: Sequence[bytes]) -> int:
-    """Of the reply of TIME."""
     return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def print_of(images: Iterable[Image]) -> str:
-    """As the server makes it."""
     prints = (" -2" if dump is None else f"{_sha1(dump)} {expires}" for _, dump, expires in images)
     return _sha1(",".join(prints).encode())
 

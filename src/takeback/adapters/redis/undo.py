@@ -322,7 +322,6 @@ def _puts_back(choices: Iterable[RedisChoice]) -> Iterator[Command]:
 
 
 def _verify(made: MadeChange, chosen: Sequence[RedisChoice]) -> None:
-    """By what was seen in the same step, after it."""
     for one, image in zip(chosen, made.left.images, strict=True):
         if not same(image.at(made.left.now), one.target.at(made.left.now)):
             raise VerifyFailed(

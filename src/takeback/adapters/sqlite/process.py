@@ -34,7 +34,6 @@ class SqliteChild:
         return bool(self.pid) and self._owner == os.getpid()
 
     def ask(self, what: str, *given: Any, tell: wire.Tell) -> Any:
-        """`tell` reports who has the lock it waits for."""
         try:
             wire.send(self._to, (what, given))
             while (message := wire.receive(self._from))[0] == "waiting":

@@ -199,7 +199,6 @@ class TreeAdapter:
         return locked(effect.id, effect.targets, changed, places)
 
     def _release_returned(self, effect: Effect) -> None:
-        """Only now that their own names are durable."""
         if not any("held" in state for target in effect.targets for state in (target.before, target.after)):
             return
         with Places(effect.targets) as places:

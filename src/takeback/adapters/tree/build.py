@@ -165,7 +165,6 @@ class Builder:
         self.close()
 
     def start_anew(self) -> None:
-        """What was made ready was removed again."""
         self.close()
         self._made.clear()
 

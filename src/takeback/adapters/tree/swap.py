@@ -100,8 +100,6 @@ def drifted(resource: str, why: str) -> Drifted:
 
 
 class Swap:
-    """One unit at its place."""
-
     def __init__(self, unit: Unit, place: Place, names: Scratch, tools: Tools) -> None:
         self.unit = unit
         self.place = place
@@ -287,7 +285,6 @@ class Swap:
         raise self._drifted(found)
 
     def _remove_rest(self) -> None:
-        """Of an interrupted removal."""
         for state, inside in self.unit.sides:
             status = self.going.stat()
             if status is None:

@@ -56,8 +56,6 @@ class SeenPath(NamedTuple):
 
 
 class TreeUndo:
-    """One look at the world for one undo."""
-
     def __init__(
         self,
         of: Effect,

@@ -20,8 +20,6 @@ _TELLING = ("type", "digest", "target", "mode")
 
 
 class OtherStep(NamedTuple):
-    """A change of another effect to a path."""
-
     effect: str
     target: Target
     order: int  # of the effect

@@ -275,7 +275,6 @@ class _Others:
 
 
 def _shell(state: FileState, excluded: str = "") -> FileState:
-    """Of a directory only what it is itself."""
     kept = {name: state[name] for name in ("mode", "uid", "gid", "mtime")}
     return {"type": "dir", "shell": True, **kept} | ({"excluded": excluded} if excluded else {})
 

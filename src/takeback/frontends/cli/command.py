@@ -113,16 +113,12 @@ RENAMED = {
 
 
 class Entry(NamedTuple):
-    """A command in the list of all."""
-
     group: str
     help: str
     example: str
 
 
 class Subcommand(NamedTuple):
-    """A subcommand."""
-
     help: str
     example: str
     arguments: tuple[Argument, ...]
@@ -229,8 +225,6 @@ OURS = 125
 
 
 class Asked(NamedTuple):
-    """What a command gets."""
-
     options: Namespace
     screen: Screen
     made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
@@ -257,8 +251,6 @@ def _is_dry(options: Namespace) -> bool:
 
 
 class Command(NamedTuple):
-    """What the module of a command gives for it."""
-
     carry_out: Callable[[Asked], int]
     arguments: tuple[Argument, ...] = ()
     usage: str = ""  # where argparse cannot say it

@@ -445,7 +445,6 @@ class Box:
         self.close()
 
     def _catch_up(self) -> None:
-        """Before anything is done with it."""
         if self._closed:
             raise Misuse(
                 f"Box {short(self.id)} is closed.", hint=f'Open it again: run.sandbox(box="{self.id}").'

@@ -73,7 +73,6 @@ def not_kept(untold: str, too_long: Sequence[str]) -> str:
 
 
 def in_words(outcome: BoxOutcome) -> str:
-    """One short paragraph."""
     told = [how_it_ended(outcome.stopped, outcome.exit_code)]
     if outcome.unstarted and not outcome.stopped:
         told = [f"The command could not be started ({outcome.unstarted}): exit code {outcome.exit_code}."]

@@ -59,7 +59,6 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
 def whole_lefts(
     layers: Layers, setting: Setting, point: Point
 ) -> "Generator[Iterator[LeftPath], None, None]":
-    """Each path in which the box differs from its base."""
     from takeback.sandbox.differences import differences
     from takeback.sandbox.protocol import Stack
 

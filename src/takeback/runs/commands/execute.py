@@ -150,7 +150,6 @@ def _merged(
     since: int,
     options: Options,
 ) -> CommandOutcome:
-    """Merged, held or dropped."""
     failed = outcome.exit_code != 0
     if failed and request.on_failure == "undo":
         reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
@@ -268,6 +267,5 @@ def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> C
 
 
 def _begun(request: CommandRequest, coverage: str) -> Change:
-    """What is known of it before it has ended."""
     args = {"argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage}
     return Change(ADAPTER, "run", file_resource(request.cwd), shown(request.argv), args)

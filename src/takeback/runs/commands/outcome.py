@@ -51,8 +51,6 @@ _LISTED = 10
 
 
 class Changed(NamedTuple):
-    """One path that a command changed."""
-
     kind: str  # "added" | "modified" | "deleted"
     resource: str
     size: int  # of the file that it left, or removed
@@ -121,7 +119,6 @@ def left_behind(count: int) -> str:
 
 
 def in_words(outcome: CommandOutcome) -> str:
-    """One short paragraph."""
     told = _in_words(outcome)
     return f"{told} {left_behind(outcome.leftover)}" if outcome.leftover else told
 

@@ -58,7 +58,6 @@ class Past(NamedTuple):
 
 
 def past_of(journal: Journal, run: str) -> Past:
-    """From what the journal remembers of the run."""
     told = journal.records(kinds=(Kind.OPEN, Kind.REMEMBER), run=run)
     records = [one for one in told if BACK in one.body or FORK in one.body]
     if not records:

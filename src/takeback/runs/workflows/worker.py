@@ -55,8 +55,6 @@ _MOST_WORDS = 2_000  # of an error, in the journal
 
 
 class Shift(NamedTuple):
-    """What a worker needs besides the run."""
-
     parts: Parts
     now: Callable[[], int]
     stopping: Callable[[], bool]  # whether it should stop at its next step
@@ -224,8 +222,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Workplace(NamedTuple):
-    """Where a worker works."""
-
     parts: Parts
     now: Callable[[], int]
     lasts: int  # microseconds that a lease is for

@@ -112,13 +112,11 @@ def _table(name: str, shape: MariaShape, columns: list[MariaColumn]) -> str:
 
 
 def save(wire: Wire, table: str, kept: KeptValues) -> None:
-    """Before."""
     if kept.saved_name:
         _copy(wire, table, kept.saved, kept.was, _columns_before(kept))
 
 
 def remember(wire: Wire, table: str, kept: KeptValues) -> None:
-    """After."""
     if kept.left_name:
         wire.run(f"DELETE FROM {quoted(kept.left)}")
         _copy(wire, table, kept.left, kept.becomes, _columns_after(kept))

@@ -60,7 +60,6 @@ def called(thing: Thing) -> str:
 
 
 def options(given: Sequence[str]) -> str:
-    """`{fillfactor=70}` as it is written."""
     return ", ".join(f"{name} = {literal(value)}" for name, _, value in (one.partition("=") for one in given))
 
 

@@ -290,7 +290,6 @@ class Tried(NamedTuple):
 
 
 def _note(connection: Connection, op: int, tried: Tried, touched: set[str]) -> frozenset[int]:
-    """Which tables are new."""
     before, after = tried.before, definitions.read(connection)
     old, new = differing(before, after), differing(after, before)
     if losses(connection, old, new).keys() - tried.lost:

@@ -222,7 +222,6 @@ class _Reversal:
             refill.refill_column(self._connection, saved, oid, _number(thing), part)
 
     def _find_again(self, thing: Thing) -> None:
-        """By its name."""
         if thing.key in self._now:
             return
         home = self._at(thing.of)

@@ -62,8 +62,6 @@ class SqliteOp(NamedTuple):
 
 
 class Log:
-    """These tables through one connection."""
-
     def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self._numbers: dict[tuple[str, str], int] = {}
@@ -151,7 +149,6 @@ class Log:
         return SqliteOp(no, id, last, undoes, undone_by, bool(released), json.loads(about), bool(recent))
 
     def next_number(self) -> int:
-        """Of an op that is written next."""
         if self._next is None:
             last, self._recent = self._connection.execute(
                 "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), (SELECT last FROM main.takeback_op "
@@ -244,7 +241,6 @@ class Log:
 
 
 def image_columns(first: int, end: int) -> str:
-    """Columns of images."""
     return ", ".join(f"c{at}" for at in range(first, end))
 
 

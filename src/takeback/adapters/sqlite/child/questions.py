@@ -166,7 +166,6 @@ def cover(place: OpenFile) -> dict[str, Any]:
 
 
 def protect(place: OpenFile) -> None:
-    """Makes the tables of the log."""
     with place.writing():
         if not place.log.is_there:
             place.log.make()

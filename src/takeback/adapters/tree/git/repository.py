@@ -87,7 +87,6 @@ def _with_alternates(directory: bytes, depth: int = 0) -> Iterable[bytes]:
 
 
 def _content(path: bytes) -> bytes:
-    """Of a small file."""
     try:
         handle = _opened(path)
     except OSError:

@@ -26,8 +26,6 @@ _ONE_BY_ONE = "its refs are compared one by one"
 
 
 class _Moved(NamedTuple):
-    """What an effect did to one ref."""
-
     name: str
     before: str
     after: str

@@ -26,8 +26,6 @@ _MOST_LISTED = 10
 
 
 class _Word(NamedTuple):
-    """How a command speaks of what it does."""
-
     verb: str
     done: str
     held: bool  # for held effects, not for those that were made
@@ -145,7 +143,6 @@ def _done(
 
 
 def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
-    """What a discard would leave of it."""
     from takeback.engine.held import is_final
 
     if now:

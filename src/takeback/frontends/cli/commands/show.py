@@ -109,7 +109,6 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
 
 
 def _overwritten(tb: "Takeback", effect: Effect) -> str:
-    """What a redo with force found there."""
     redos = overwriting(tb.store.journal, effect)
     first = "" if effect.state is State.DONE else f"`takeback redo {short(effect.id)}`, then "
     return "; ".join(

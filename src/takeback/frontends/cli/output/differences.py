@@ -169,7 +169,6 @@ def parts_of(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:
 
 
 def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
-    """Of any effect, for `log -p`."""
     if "database" in effect.change.args:
         say_rows(screen, tb, effect)
     elif effect.targets:

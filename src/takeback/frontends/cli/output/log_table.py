@@ -46,8 +46,6 @@ _STYLES = {
 
 
 class TableContext(NamedTuple):
-    """What the lines of a table need beside the effects."""
-
     here: Here
     now: int
     runs: "Mapping[str, RunInfo]"

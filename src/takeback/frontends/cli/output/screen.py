@@ -49,8 +49,6 @@ def put(text: str, end: str = "\n") -> None:
 
 
 class Screen(NamedTuple):
-    """How the answer is to be given."""
-
     json: bool = False
     quiet: bool = False
     colour: bool = False
@@ -334,7 +332,6 @@ def near(path: str, place: Here) -> str:
 
 
 def shown(resource: str, place: Here) -> str:
-    """A resource, from where the reader stands."""
     return near(clean(display(resource)), place)
 
 
@@ -414,7 +411,6 @@ def when(at: int, now: int) -> str:
 
 
 def ahead(at: int, now: int) -> str:
-    """In how long."""
     seconds = max(0, (at - now) // 1_000_000)
     for size, unit, word in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < size:

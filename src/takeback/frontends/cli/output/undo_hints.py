@@ -34,8 +34,6 @@ _OFFERS = (
 
 
 class WantedUndo(NamedTuple):
-    """What is to be taken or brought back."""
-
     verb: str  # undo · redo
     words: str  # as it would be typed again
     carry_out: Callable[..., UndoResult]

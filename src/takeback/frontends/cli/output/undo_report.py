@@ -436,7 +436,6 @@ def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
 
 
 def _show_merges(asked: Asked, result: UndoResult) -> None:
-    """What a merge would change, as a diff."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in (line for one in result.targets for line in one.diff.splitlines()):
         asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))

@@ -35,8 +35,6 @@ _MOST_LISTED = 20
 
 
 class Asking(NamedTuple):
-    """What is to be gone back to."""
-
     span: Span
     words: str  # as it would be typed again
     title: str
