@@ -88,7 +88,7 @@ def found_with(effect: Effect, receipt: dict[str, Any] | None) -> FoundChange | 
 
 
 def frozen(data: Any) -> Any:
-    """What was written as JSON, with tuples for its lists."""
+    """Read from JSON, with tuples for lists."""
     return tuple(map(frozen, data)) if isinstance(data, list) else data  # pyright: ignore
 
 

@@ -1,4 +1,4 @@
-"""Takeback: a store opened. What it does is written in the files beside this one, one function for each method."""
+"""`Takeback`: an open store. The files beside this one have one function for each method."""
 
 import os
 from collections.abc import Callable, Sequence

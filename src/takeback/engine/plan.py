@@ -206,7 +206,7 @@ def _stands(parts: Parts, effect: Effect) -> bool:
 
 
 def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
-    """What the chosen ones were built on, and what those were built on."""
+    """The effects that the chosen ones need, and those that these need in turn."""
     seen = set(chosen)
     missing = {need for effect in chosen.values() for need in effect.needs} - seen
     while missing:
@@ -317,8 +317,8 @@ def _about(effect: Effect, error: TakebackError) -> TakebackError:
 
 
 def refuse_needed(parts: Parts, effect: Effect, left: Collection[str]) -> None:
-    """Where a later effect stays that said it needs this one, or that may be about the same thing. What is on the same
-    paths or rows is found by comparing."""
+    """Conflicts with a later effect that stays and that needs this one, or may be about the same thing. Effects on the
+    same paths or rows are found by comparison."""
     for later in (*needing(parts, effect), *neighbours(parts, effect)):
         if later.id in left:
             raise Blocked(
@@ -397,8 +397,8 @@ def _after_later(
     undone_before: Sequence[tuple[Target, int]],
     on_conflict: OnConflict,
 ) -> TargetOutcome:
-    """What the later effect found is what this one left, or someone came between. Of what is compared by its meaning
-    the adapter tells, when its turn comes."""
+    """What the later effect found is what this one left, or someone came between. For targets that are compared by
+    meaning, the adapter decides when their turn comes."""
     found = [each for each in undone_before if overlaps(each[0].resource, target.resource)]
     later, order = found[-1]
     left = target.after.get("then") or target.before.get("then") or target.after

@@ -83,7 +83,7 @@ def with_only(effect: Effect, resources: Collection[str]) -> Effect:
 
 
 def meant(parts: Parts, effect: Effect, only: Collection[str] | None) -> Effect:
-    """What an undo of it has to take back: what stands, and of that the paths that were asked for."""
+    """The targets for an undo: those that still stand, and of them the requested paths."""
     stands = standing(parts, effect)
     return stands if only is None or not _divides(parts, effect) else with_only(stands, only)
 

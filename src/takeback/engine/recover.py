@@ -138,7 +138,7 @@ def _is_left(parts: Parts, info: RunInfo, states: tuple[State, ...], alone: bool
 
 
 def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[Settled]:
-    """What it left in flight; then it ends, if it did not wait for something."""
+    """Settle its open effects; then end it, unless it waits for something."""
     # Looked at again under the lease: it may have ended well in between.
     (info,) = parts.journal.runs((lease.run,))
     settled = settle_open(parts, lease, states)

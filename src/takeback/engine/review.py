@@ -157,7 +157,7 @@ def drop_all(parts: Parts, lease: Lease) -> int:
 
 
 def shown_rows(blobs: Blobs, effect: Effect) -> list[RowChange]:
-    """What it would change; one more than `MOST_ROWS` if there are more."""
+    """The rows that it would change; one more than `MOST_ROWS` if there are more."""
     assert effect.phase.reviewed
     packed = b"".join(blobs.read(effect.phase.reviewed.rows))
     return [RowChange(*row) for row in json.loads(packed)]

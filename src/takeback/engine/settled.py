@@ -36,7 +36,8 @@ def _concerned(journal: Journal, info: RunInfo) -> Iterator[Effect]:
 
 
 def still_to_undo(journal: Journal, info: RunInfo) -> Iterator[Effect]:
-    """What the first record of an undo asks for and is still done; it may have died before it announced any of it."""
+    """The effects that the first record of an undo asks for and that are still done; it may have died before it
+    began."""
     opened = next(journal.records(kinds=(Kind.OPEN,), run=info.id))
     if wanted := tuple(opened.body.get("undoing", ())):
         yield from journal.effects(Query(ids=wanted, states=(State.DONE,), newest=True))

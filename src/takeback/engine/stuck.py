@@ -1,4 +1,4 @@
-"""What is stuck, taken back because a person says so: it is settled first, and then undone like anything else."""
+"""Undo stuck effects on request of a person: they are settled first, and then undone like any other."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -77,7 +77,7 @@ def _holding(parts: Parts, stuck: Sequence[Settling], own: Lease, taker: Taker) 
 def _settled(
     parts: Parts, plan: Plan, stuck: Sequence[Settling], leases: dict[str, Lease]
 ) -> tuple[Plan, dict[str, Remedy]]:
-    """What is left to undo, and what undos that were given up have taken back, by effect. The run of the undo was
+    """The effects left to undo, and by effect the parts that abandoned undos have taken back. The run of the undo was
     opened with what it is for, so recovery continues it after a crash at this point."""
     taken: dict[str, Remedy] = {}
     for one in stuck:

@@ -31,8 +31,8 @@ def undo_change(effect: Effect, on_conflict: OnConflict) -> Change:
 
 
 def assess_undo(parts: Parts, change: Change, effect: Effect) -> tuple[Change, Assessment]:
-    """What an undo would do to each target. Where one is not as the effect left it, the journal is asked whether it
-    explains that; then the change says so."""
+    """The plan of an undo for each target. If one is not as the effect left it, the journal may explain that; then the
+    change says so."""
     adapter = adapter_of(parts, effect.change.adapter)
     if adapter.traits.merges and change.undo.on_conflict.merges and (over := _standing_over(parts, effect)):
         change = change._replace(undo=change.undo._replace(later=over))
@@ -119,7 +119,7 @@ def _merged(effect: Effect, resource: str) -> bool:
 
 
 def _after(state: dict[str, Any], target: Target) -> dict[str, Any] | None:
-    """What a later change left; None if it did not find exactly this."""
+    """The state that a later change left; None if it did not start from exactly this."""
     before, after = target.before, target.after
     if "meta" in before:
         return state | {"mode": after["mode"]} if state.get("mode") == before["mode"] else None

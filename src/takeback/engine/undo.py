@@ -379,6 +379,6 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
 
 
 def not_accepted(parts: Parts, run: str) -> tuple[Effect, ...]:
-    """What a failing run takes back: done, not accepted, and not itself an undo."""
+    """The effects that a failing run takes back: done, not accepted, and no undos."""
     done = parts.journal.effects(Query(run=run, states=(State.DONE,), newest=True))
     return tuple(effect for effect in done if not effect.accepted and not effect.is_undo)

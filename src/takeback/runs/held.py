@@ -146,7 +146,7 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
 
 
 def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
-    """What an undo took back, as a change that makes it again. The undo has saved all of it."""
+    """The undone effect as a change that makes it again. The undo has saved all of it."""
     from takeback.adapters.tree.targets import command_change
 
     targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]

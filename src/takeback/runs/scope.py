@@ -112,7 +112,7 @@ def scope_of_run(journal: Journal, run: str) -> Scope | None:
 
 
 def opening(journal: Journal, project: "Path | None" = None) -> dict[str, Any]:
-    """What the record of a run that begins there says of its project."""
+    """The project fields for the record of a run that begins there."""
     directory = directory_meant(project)
     begun = begun_at(journal, directory) if directory is not None else None
     if begun is None:
@@ -175,8 +175,8 @@ class Planned(NamedTuple):
 
 
 def planned(parts: "Parts", span: Span) -> Planned:
-    """What to take back. An undo counts if what it took back was made before the point: then that is to be brought
-    back. What was made and taken back after the point cancels out."""
+    """The effects to take back. An undo counts if its effect was made before the point: then that effect is brought
+    back. Effects that were made and undone after the point cancel out."""
     from takeback.engine.parts import adapter_of
     from takeback.runs.boxes.history import with_commits
 
@@ -211,7 +211,7 @@ def _made_after(journal: Journal, id: str, span: Span) -> bool:
 
 
 def stuck_since(journal: Journal, span: Span) -> tuple[Effect, ...]:
-    """What is left out, because a person has to settle it first."""
+    """Effects that are left out, because a person has to settle them first."""
     found = journal.effects(Query(states=(State.STUCK,), scope=span.scope, run=span.run))
     return tuple(one for one in found if one.order > span.seq and one.at >= span.at)
 

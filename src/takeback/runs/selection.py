@@ -1,4 +1,4 @@
-"""What a person or an agent means: ids, prefixes, `@`, names of runs; what undo or redo takes of it."""
+"""Resolve names of effects and runs: ids, prefixes, `@`, names; and choose those that undo or redo takes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast

@@ -31,7 +31,7 @@ _LEADS_BACK = ("ROLLBACK TO", "ROLLBACK WORK")
 
 
 class SqlResult(NamedTuple):
-    """What a statement answered, and the effect it is part of; None if it changed nothing."""
+    """The answer to a statement, and its effect; None if it changed nothing."""
 
     rows: tuple[tuple[Any, ...], ...]
     columns: tuple[str, ...]
@@ -264,7 +264,7 @@ class Sql:
 
 
 class MadeTransaction:
-    """What a transaction became; its effect is intended until it has ended."""
+    """The outcome of a transaction; its effect is intended until it has ended."""
 
     def __init__(self, effect: Effect) -> None:
         self.effect = effect

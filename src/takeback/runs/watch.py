@@ -233,8 +233,8 @@ class Watch:
         return tuple(one for one in rest if one.resource not in self._as_databases)
 
     def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
-        """What others are known to have changed becomes an effect of its own, which a failure does not take back; or
-        is left to theirs, if takeback watches them too."""
+        """Known changes by others become an effect of their own, which a failure does not take back; or are left to
+        their own watch."""
         if self._telling is None:
             return targets
         from takeback.adapters.watch.other_effects import is_mixed

@@ -28,7 +28,7 @@ _LISTED = 5
 
 
 class Apart(NamedTuple):
-    """What is left without what other effects are known to have done since a watch began."""
+    """The changes since a watch began, without the known changes by other effects."""
 
     targets: tuple[Target, ...]
     brought_back: frozenset[str]  # of these, what the others brought back just as they had found it
@@ -183,8 +183,8 @@ class Telling:
         return Authorship(others, left, frozenset(self._surely(targets, now, family)))
 
     def outside(self, but: Sequence[bytes]) -> list[str]:
-        """What the command changed beyond the roots, on the same filesystems, as far as the kernel told. Not below
-        these directories."""
+        """Changes of the command outside the roots, on the same filesystems, as far as the kernel reported them. Not
+        below these directories."""
         from takeback.adapters.watch.fanotify import changed_outside
 
         own = self._lineage.descendants(self._pid)

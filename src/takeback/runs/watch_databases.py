@@ -105,7 +105,7 @@ class FoundDatabases(NamedTuple):
 
 
 def record(core: RunCore, says: str, targets: Sequence[Target], used: Mapping[str, str]) -> FoundDatabases:
-    """Of these files those of databases that are `used` (by whom, in words). What is not told in rows stays a file."""
+    """Record the databases of these files that are `used` (by whom, in words). What has no row changes stays a file."""
     by_name = {one.resource: one for one in targets}
     resources: set[str] = set()
     effects: list[Effect] = []

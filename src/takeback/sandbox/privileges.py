@@ -97,7 +97,7 @@ def lock_up(stdio: tuple[int, int, int], capabilities: int) -> None:
 
 
 def of_status(name: bytes) -> bytes:
-    """What the kernel says of this process under a name; empty if that is nothing."""
+    """A field of /proc/self/status; empty if it is missing."""
     with open("/proc/self/status", "rb") as status:
         return next((line.split()[1] for line in status if line.startswith(name)), b"")
 
@@ -116,7 +116,7 @@ def is_privileged() -> bool:
 
 
 def enter_as_oneself() -> None:
-    """All other users are `nobody` inside; the caller keeps its own id."""
+    """Inside, the caller keeps its own id, and all other ids are unmapped."""
     uid, gid = os.geteuid(), os.getegid()
     kernel().unshare(NEWUSER)
     _map_one(uid, uid, gid, gid)

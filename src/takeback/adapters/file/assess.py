@@ -1,4 +1,4 @@
-"""What a change would touch, what of it could not be brought back, and whether it would change anything at all."""
+"""Assess a change: the targets, what could not be restored, and whether it changes anything."""
 
 import os
 import stat

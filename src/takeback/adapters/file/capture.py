@@ -222,7 +222,8 @@ def _mkdir(effect: Effect, tools: Tools) -> Target:
 
 
 def _new_directory(place: Place) -> tuple[FileState, dict[str, str]]:
-    """What the kernel would make of mkdir here: a nameless file shows umask, group and ACL without a trace."""
+    """The properties that mkdir would give here: a file without a name shows umask, group and ACL, and leaves no
+    trace."""
     parent = os.fstat(place.fd)
     fd = nameless_file(place, 0o777)
     if fd >= 0:
@@ -292,7 +293,7 @@ def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
 
 
 def told_merged(remedy: Remedy, outcomes: Iterable[TargetOutcome]) -> Remedy:
-    """What was merged is not exact, and the remedy says so."""
+    """The remedy says if a merge was not exact."""
     merged = [one.resource for one in outcomes if not one.exact]
     if not merged:
         return remedy
@@ -306,7 +307,7 @@ def told_merged(remedy: Remedy, outcomes: Iterable[TargetOutcome]) -> Remedy:
 
 
 def inherited_residue(of: Effect) -> str:
-    """What the undo of an effect leaves behind because the effect did; a merge of its own does not count."""
+    """The residue that an undo takes over from its effect; a merge by the undo itself does not count."""
     remedy = of.remedy
     if remedy is None:
         return ""

@@ -104,7 +104,7 @@ def resolve(path: "str | bytes | os.PathLike[str]", follow: bool = False, missin
 
 
 def _by_the_kernel(path: bytes, follow: bool) -> str:
-    """What the kernel calls the directory; empty where its answer is not to be trusted, and we walk ourselves."""
+    """The path of the directory as the kernel has it; empty if that is not reliable, and we walk ourselves."""
     parent, _, name = path.rpartition(b"/")
     if name in (b"", b".", b"..") or len(path) > _CHUNK:
         return ""

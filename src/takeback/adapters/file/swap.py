@@ -275,7 +275,7 @@ def _swap_in_two_steps(
 
 
 def _finish_earlier(place: Place, names: Scratch, start: FileState, goal: FileState, tools: Tools) -> None:
-    """What a process that died in the middle left."""
+    """Finish what a dead process left half done."""
     if place.beside(names.swapping).stat() is not None:
         _settle(place, names, start, goal, tools)
     for state in (start, goal):

@@ -43,7 +43,7 @@ class FileStep(NamedTuple):
 
 
 class SeenFiles(NamedTuple):
-    """What an undo was planned by, where a glance tells later whether it is still so."""
+    """The state that an undo was planned on, if a later glance can show that it still holds."""
 
     steps: tuple[FileStep, ...]
 
@@ -161,7 +161,7 @@ def _unless_protected(step: FileStep) -> FileStep:
 
 
 def _open_in(resource: str, now: FileState, seen: SeenDirectory | None) -> str:
-    """What can be said of something that is, or holds, a database which someone has open; empty if it does not."""
+    """Why a path cannot be changed that is, or contains, a database in use; empty if none is."""
     paths: list[str] = []
     if now["type"] == "file" and may_be_database(resource, now.get("size", 0)):
         paths.append(resource)
@@ -313,7 +313,7 @@ def _is_in(target: Target, digest: str, tools: Tools) -> bool:
 
 
 class _Aim(NamedTuple):
-    """What a merge makes of a file; no state if it does not merge."""
+    """The result of a merge; no state if there is a conflict."""
 
     state: FileState | None
     detail: str

@@ -23,8 +23,8 @@ _PATIENCE = 0.5  # seconds: no further look is begun after that
 
 
 def look_again(seen: Callable[[], Sighting]) -> Sighting:
-    """What is seen. While a directory on the way to a target is missing or a link, all of it is looked at again, a few
-    times; the last look counts."""
+    """The present standing. While a directory above a target is missing or a link, look again, a few times; the last
+    look counts."""
     sighting = seen()
     until = time.monotonic() + _PATIENCE
     for pause in _PAUSES:

@@ -243,7 +243,7 @@ def _place(
 def _all_in(
     wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], bad: Bad, reasons: Reasons
 ) -> list[TargetOutcome]:
-    """What a table does not take is in `bad` then, or told where no row can be named."""
+    """Rows that a table refuses are in `bad` afterwards; raised as an error if no row can be named."""
     for name, part in parts.items():
         try:
             put_back.place(wire, part, bool(registry.app_triggers(name)))

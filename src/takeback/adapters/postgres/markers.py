@@ -93,7 +93,7 @@ def not_in_force(op: PostgresOp, by: str | None) -> Question:
 
 
 def follow(connection: Connection, op: PostgresOp) -> None:
-    """What an undo had taken back follows it, to the end of the chain."""
+    """The effect that an undo took back, the undo that took that back, and so on."""
     brought_back = True
     while op.undoes and not op.partial:
         earlier = find(connection, op.undoes)

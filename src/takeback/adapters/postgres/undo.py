@@ -255,8 +255,8 @@ def _tried(
     asked: Sequence[Question],
     work: "Callable[[int, Sequence[Rows]], dict[str, Any]]",
 ) -> dict[str, Any]:
-    """Others write at the same time: what was found may have moved before it was put back. Then it is looked at
-    again; if they are quicker once more, they must wait. What is `asked` first is asked with the beginning."""
+    """Others write at the same time: rows may change between the look and the undo. Then look again; if they are
+    quicker once more, they must wait. What is `asked` first is asked with the beginning."""
     begin = [Question("begin isolation level read committed"), Question(patience(connection))]
     for attempt in range(TRIES):
         left = TRIES - 1 - attempt

@@ -93,7 +93,7 @@ class Carrier:
         self._finish(units, one_by_one)
 
     def _expect(self, pending: Sequence[Unit]) -> None:
-        """A path that comes counts when it is made ready, another when it is removed. What is lent is not read."""
+        """A new path counts when it is prepared, another one when it is removed. Lent files are not read."""
         moved = [unit for unit in pending if not unit.adjusts]
         goals = (state for unit in moved for state in (unit.goal, *unit.coming.values()))
         size = 0 if self._lent else sum(state.get("size", 0) for state in goals if "twin" not in state)
@@ -305,8 +305,8 @@ def is_twin(unit: Unit, places: Places) -> bool:
 def bring_to_rest(
     effect: str, targets: Sequence[Target], grounds: Sequence[ParentDirectory], tools: Tools
 ) -> None:
-    """What was displaced and is someone else's is given back; what is in the store and waits beside goes; an inode
-    that got some of its new properties gets its old ones. Each path is before, after, or someone else's then."""
+    """Give back displaced files of others, remove files beside it that are in the store, and restore the properties of
+    an inode that got only some of its new ones. Each path is before, after, or someone else's then."""
     with Places(targets) as places:
         open_up(grounds, places)
         for unit in reversed(units_of(targets)):  # a directory's own properties after what is in it

@@ -178,7 +178,8 @@ def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, t
 
 
 def _named(target: Target, of: Target | None, places: Places) -> Target:
-    """What the effect left is perhaps another name of a file that stays, or was held before under a name of ours."""
+    """The file that the effect left may be another name of a file that stays, or was held before under one of our
+    names."""
     if of is None or target.before.get("nlink", 1) < 2:
         return target
     twin: str = of.after.get("twin", "")

@@ -61,22 +61,23 @@ _APART = {"twin", "held", "excluded", "owner_lost", "mixed", "then", "over", "un
 
 
 def renames(targets: Sequence[Target]) -> list[Rename]:
-    """What a report may tell as a rename. Of several equal paths none is one: no one knows which became which."""
+    """For reports. Equal paths are left out: it is unknown which of them became which."""
     went = {one.resource: one.before for one in targets if one.after.get("type") == "absent"}
     came = {one.resource: one.after for one in targets if went and one.resource not in went and _is_new(one)}
-    if not came:
-        return []
-    known: dict[object, int] = {}
-    old, new = _Side(went, known), _Side(came, known)
+    (old, below_old), (new, below_new) = _marks(went), _marks(came)
     absent = {one.resource for one in targets if one.before.get("type") == "absent"}
     found: list[Rename] = []
     taken: set[str] = set()
     for of_directories in (True, False):
-        names = [side.by_number(of_directories, taken) for side in (old, new)]
-        for number, (name, *others) in names[0].items():
-            ends = names[1].get(number, ())
+        sides: tuple[dict[int, list[str]], ...] = ({}, {})
+        for side, states, marks in zip(sides, (went, came), (old, new), strict=True):
+            for resource, mark in reversed(marks.items()):  # outermost first
+                if resource not in taken and is_dir(states[resource]) == of_directories:
+                    side.setdefault(mark, []).append(resource)
+        for mark, (name, *others) in sides[0].items():
+            ends = sides[1].get(mark, ())
             if not others and len(ends) == 1 and taken.isdisjoint((name, ends[0])):
-                paths = (*old.whole(name), *new.whole(ends[0]))
+                paths = (*_whole(name, below_old), *_whole(ends[0], below_new))
                 taken.update(paths)
                 found.append(Rename(name, ends[0], paths, ends[0] not in absent))
     return found
@@ -88,38 +89,24 @@ def _is_new(target: Target) -> bool:
     return "absent" in kinds or (kinds <= {"file", "symlink"} and _APART.isdisjoint(target.before))
 
 
-class _Side:
-    """Paths that went, or that came: those that look alike have the same number."""
+def _marks(states: dict[str, FileState]) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """A number for each path, the same for equal ones; and by directory the paths in it."""
+    marks: dict[str, int] = {}
+    below: dict[str, list[str]] = {}
+    for resource in sorted(states, key=lambda one: one.split("/"), reverse=True):
+        state, inside = states[resource], below.get(resource, [])
+        if _APART.isdisjoint(state) and state.get("nlink", 1) == 1 and marks.keys() >= set(inside):
+            names = tuple((one.rpartition("/")[2], marks[one]) for one in inside)
+            marks[resource] = hash((json.dumps(lasting(state), sort_keys=True), names))
+        below.setdefault(resource.rpartition("/")[0], []).append(resource)
+    return marks, below
 
-    def __init__(self, states: dict[str, FileState], known: dict[object, int]) -> None:
-        self._states = states
-        self._inside: dict[str, list[str]] = {}
-        self._numbers: dict[str, int] = {}
-        for resource in sorted(states, key=lambda one: one.split("/"), reverse=True):
-            state, inside = states[resource], self._inside.get(resource, [])
-            if (
-                _APART.isdisjoint(state)
-                and state.get("nlink", 1) == 1
-                and self._numbers.keys() >= set(inside)
-            ):
-                below = [(one.rpartition("/")[2], self._numbers[one]) for one in inside]
-                mark = (json.dumps(lasting(state), sort_keys=True), tuple(below))
-                self._numbers[resource] = known.setdefault(mark, len(known))
-            self._inside.setdefault(resource.rpartition("/")[0], []).append(resource)
 
-    def by_number(self, of_directories: bool, without: set[str]) -> dict[int, list[str]]:
-        """Outermost first."""
-        found: dict[int, list[str]] = {}
-        for resource, number in reversed(self._numbers.items()):
-            if resource not in without and (self._states[resource]["type"] == "dir") == of_directories:
-                found.setdefault(number, []).append(resource)
-        return found
-
-    def whole(self, resource: str) -> list[str]:
-        found = [resource]
-        for one in found:
-            found += self._inside.get(one, ())
-        return found
+def _whole(resource: str, below: dict[str, list[str]]) -> list[str]:
+    found = [resource]
+    for one in found:
+        found += below.get(one, ())
+    return found
 
 
 def _databases(targets: Iterable[Target]) -> Iterator[Group]:

@@ -286,7 +286,7 @@ class TreeUndo:
         return place is not None and place.stat() is not None
 
     def _take_along(self, foreign: list[str], places: Places) -> None:
-        """What someone else made goes too, after it was captured: each path of it by itself."""
+        """Remove files of others too, after they were captured; each path by itself."""
         pending = list(foreign)
         while pending:
             resource = pending.pop()

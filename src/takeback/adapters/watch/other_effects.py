@@ -101,7 +101,7 @@ def explained(target: Target, here: Sequence[OtherStep]) -> bool:
 
 
 def left_by(here: Sequence[OtherStep], before: FileState) -> FileState:
-    """What they left; of what they gave another mode only, the rest is as it was before."""
+    """The state that they left; if they changed only the mode, the rest is the earlier state."""
     for step in here:
         before = _stepped(before, step)
     return before
@@ -191,7 +191,7 @@ class _Following:
             self._found.append(Target(name, before, after))
 
     def _new(self, start: str, to: str) -> Iterator[Target]:
-        """What is new in a directory that was moved out of what is watched."""
+        """New entries in a directory that was moved out of the watched roots."""
         for root in self._roots:
             if start == root or start.startswith(f"{root.rstrip('/')}/"):
                 yield from self._new_in(start, start, to)
@@ -231,6 +231,6 @@ def seen(places: Places, resource: str, manner: FileState, blobs: Blobs) -> File
 
 
 def _renamed(state: FileState, start: str, to: str) -> FileState:
-    """What it names in the directory is there under another name now as well."""
+    """Names in it that begin with `start` begin with `to` now."""
     moved = [key for key in ("twin", "unit") if state.get(key, "").startswith(f"{start}/")]
     return state | {key: to + state[key][len(start) :] for key in moved}

@@ -53,13 +53,14 @@ def without(
 
 
 def brought_back(targets: Sequence[Target], steps: Steps, blobs: Blobs) -> frozenset[str]:
-    """What is now just as others brought it back, with a directory that they had removed: so it was changed before."""
+    """Paths that are now as others restored them, together with a directory that they had removed: so they were changed
+    before."""
     others = _Others(steps, blobs, ()) if steps else None
     return frozenset(one.resource for one in targets if others and others.is_brought_back(one))
 
 
 def _add_directories(left: dict[str, Target], all: Mapping[str, Target], roots: Sequence[str]) -> None:
-    """What is to come back needs the directories around it, also those that another removed."""
+    """A path that comes back needs the directories above it, also those that another effect removed."""
     for target in list(left.values()):
         if target.after["type"] != "absent" or "excluded" in target.before:
             continue
@@ -151,7 +152,7 @@ class _Others:
         return mixed(target, here)
 
     def _here(self, resource: str) -> tuple[Sequence[OtherStep], bool]:
-        """What others did to it, also where it was before they moved the directory around it; and whether they did."""
+        """Changes by others, also at its place before they moved the directory above it; and whether they moved it."""
         here = self._steps.get(resource, [])
         for around in ancestors(resource):
             if start := self._origins.get(around):
@@ -256,7 +257,7 @@ class _Others:
         return False
 
     def _row(self, digest: str, resource: str, around: str) -> Row | None:
-        """What the manifest of a directory says of something in it."""
+        """The entry of a path in the manifest of a directory."""
         return self._rows(digest).get(resource[len(around) + 1 :]) if self._blobs.has(digest) else None
 
     def _entries_gone(self, around: str, digest: str) -> Iterator[Target]:

@@ -1,4 +1,4 @@
-"""What a command is: its entry in the list of all, its options, and what it gets when it is carried out."""
+"""A command: its entry in the list of all, its options, and its input."""
 
 import argparse
 import os

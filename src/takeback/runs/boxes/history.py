@@ -48,7 +48,7 @@ def is_step(effect: Effect) -> bool:
 
 
 def standing(journal: Journal, resource: str) -> Iterator[Effect]:
-    """What an undo could take back, newest first."""
+    """The effects that an undo could take back, newest first."""
     for effect in latest_first(journal, Query(resource=resource, states=(State.DONE,))):
         if not effect.is_undo:
             yield effect

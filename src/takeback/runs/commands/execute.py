@@ -79,7 +79,7 @@ def _step(
 
 
 def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOutcome | None:
-    """A command that changed something, or is held, under this key is not run again. What it printed is lost."""
+    """A command that has changed something, or is held, under this key does not run again. Its output is lost."""
     earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
     if earlier is None:
         return None

@@ -1,4 +1,4 @@
-"""What a layer would do to the world, as a change: path by path, with every content in the store."""
+"""Turn a layer into a change of the world: path by path, with every content in the store."""
 
 import errno
 import os
@@ -217,7 +217,7 @@ def cannot_be_kept(lost: list[str]) -> NoRemedy:
 
 
 def read_changes(layer: str) -> tuple[Changed, ...]:
-    """Only told, for what will be dropped: nothing is read and nothing kept. What was in a directory that went is not
+    """The list for the report of a drop: nothing is read and nothing kept. Entries of removed directories are not
     listed."""
     from takeback.sandbox.differences import differences
 

@@ -1,5 +1,4 @@
-"""What is asked of a command (checked before anything starts, and recorded without passwords), and the pipes through
-which it reads and prints."""
+"""The request for a command (checked before anything starts, and recorded without passwords), and its pipes."""
 
 import os
 import re
@@ -109,7 +108,7 @@ def refuse_odd(
     *, timeout: object = None, memory: object = None, processes: object = None, env: object = None,
     stdin: object = None, key: object = "",
 ) -> None:  # fmt: skip
-    """What is of another kind than it should be, before anything is made of it."""
+    """Refuse arguments of a wrong type, before anything starts."""
     if timeout is not None and not isinstance(timeout, (int, float)):
         raise Misuse(f"{timeout!r} is no time limit.", hint="Give seconds as a number, for example 2.5.")
     for name, value in (("memory", memory), ("processes", processes)):

@@ -115,7 +115,8 @@ def _carry_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) ->
 
 
 def _settle(shift: Shift, core: RunCore, history: History) -> bool:
-    """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
+    """Settle effects that the previous worker left open; whether there were any. Effects that need a person are waited
+    for."""
     if functions := named(iter(open_in(shift.parts, core.id))):
         shift.tell(
             f"Continuing run {short(core.id)} ({core.name}) calls functions of {', '.join(functions)}."

@@ -41,7 +41,7 @@ def drop(thing: Thing, home: str) -> str:
 
 
 def address(thing: Thing, home: str) -> str:
-    """What it is and how it is found, as most statements say it."""
+    """Kind and name, as most statements need them."""
     name = quoted(thing.doc["name"])
     if thing.kind == "column":
         return f"column {home}.{name}"
@@ -224,7 +224,7 @@ def _right(line: str) -> tuple[str, str, bool]:
 
 
 def adjust(now: Thing, want: Thing, home: str, parts: list[Thing]) -> Iterator[str]:
-    """What is peculiar to its kind. Names are as they were by now, and types too."""
+    """Settings of its kind only; names and types are restored before."""
     if now.kind == "relation":
         yield from _adjust_relation(now, want)
     elif now.kind == "column":

@@ -310,7 +310,7 @@ class _Reversal:
         return self._now.get(("relation", self._at(thing.of), 0)) if thing.of else None
 
     def _home(self, thing: Thing) -> str:
-        """What it is part of, as that is called now."""
+        """The present name of the object that it is part of."""
         domain = self._type_at(thing.doc.get("_domain"))
         home = self._now.get(("type", domain, 0)) if domain else self._table(thing)
         return home.sql if home else ""

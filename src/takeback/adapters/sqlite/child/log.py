@@ -125,7 +125,7 @@ class Log:
         return found[0] if found else None
 
     def forget_numbers(self) -> None:
-        """What was given out in a transaction that was rolled back is not there, and others may have written since."""
+        """Numbers of a rolled-back transaction are free again, and others may have written since."""
         self._numbers.clear()
         self.plans.clear()
         self._next = None

@@ -82,7 +82,7 @@ class OpenFile:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A transaction of our own statements. What was not committed when it is left is rolled back."""
+        """A transaction of our own statements; rolled back at the end unless it was committed."""
         self.begin()
         try:
             with self.understood(), self.as_ours():

@@ -139,7 +139,7 @@ def content_at(places: Places, resource: str) -> bytes | None:
 
 
 def _candidates(resource: str) -> Iterable[Spot]:
-    """What it could be, the innermost git directory first."""
+    """The parts of git that a path could be, the innermost git directory first."""
     directory, _, name = resource.rpartition("/")
     if name in _BY_NAME:
         yield Spot(directory, _BY_NAME[name])

@@ -112,7 +112,7 @@ def locked(effect: str, targets: Sequence[Target], changed: Iterable[str], place
 
 
 def release_left(effect: str, targets: Sequence[Target], changed: Iterable[str], places: Places) -> None:
-    """What a process that died while it held them left."""
+    """Remove locks that a dead process left."""
     left = [_Lock(resource, effect, places) for resource in locks_for(targets, changed, places)]
     _make_durable([lock.resource for lock in left if lock.release()], places)
 
@@ -223,7 +223,7 @@ def _plan(desk: GitDesk) -> None:
 
 
 def _plan_objects(desk: GitDesk) -> None:
-    """What was added stays: a commit that someone else made since may be built on it."""
+    """Added objects stay: a later commit by someone else may need them."""
     staying: list[str] = []
     for resource, spot in desk.of(GitPart.OBJECT, GitPart.CACHE):
         target, step = desk.targets[resource], desk.steps.get(resource)

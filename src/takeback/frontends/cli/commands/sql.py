@@ -282,7 +282,7 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
 
 
 def _tell_tried(asked: Asked, tb: "Takeback", most: int | None) -> int:
-    """What the statement would do: made and rolled back, and nothing of it is recorded."""
+    """Show what a statement would do: run it, roll it back, and record nothing."""
     from takeback.adapters.database import MOST
     from takeback.audit.rows import ChangedRows, as_parts, row_json
     from takeback.engine.review import MOST_ROWS, tried

@@ -122,7 +122,7 @@ def _tell_held(screen: Screen, status: Status) -> None:
 
 
 def _tell_drops(screen: Screen, status: Status) -> None:
-    """What can still be applied; the newest is last."""
+    """Drops that can still be applied; the newest is last."""
     today = now()
     dropped = [
         f"Dropped  {_named(screen, effect)}, {bytes_in_words(drop.bytes)} ({drop.reason.value}), "
@@ -167,7 +167,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
 
 
 def _tell_dead(screen: Screen, status: Status) -> None:
-    """What a crash left, and what settling it would do."""
+    """Dead runs, and what `recover` would do with them."""
     today = now()
     for one in status.dead[:_MOST_RUNS]:
         info = one.info

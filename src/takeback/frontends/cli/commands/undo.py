@@ -273,7 +273,7 @@ def _how(options: Namespace) -> str:
 
 
 def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
-    """What was done last and still holds: an effect that someone took back by hand must not bar the way."""
+    """Undo the newest effect that still stands; one that someone took back by hand is skipped."""
     passed: list[Effect] = []
     for newest in _done_last(tb, passed):
         whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it

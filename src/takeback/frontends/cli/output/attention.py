@@ -83,7 +83,7 @@ def _more(screen: Screen, count: int) -> None:
 
 
 def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
-    """What a person needs to find it on the other side."""
+    """The facts that a person needs to find the call on the other side."""
     args = effect.change.args
     if "arguments" not in args:
         return []

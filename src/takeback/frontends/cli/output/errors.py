@@ -111,7 +111,7 @@ def _listed(ids: list[str]) -> str:
 
 
 def swallow_output() -> None:
-    """What is still waiting to be printed goes nowhere, and Python does not complain about it on its way out."""
+    """Drop output that is still buffered, so that Python does not complain at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

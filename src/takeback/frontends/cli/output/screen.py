@@ -161,7 +161,7 @@ def quoted(word: str) -> str:
 
 
 def answered(question: str, meanings: Mapping[str, str], otherwise: str) -> str:
-    """What someone at the terminal chose: one of `meanings`, by what they may type. `otherwise` is what Enter and
+    """The choice of a person at the terminal: one of `meanings`, by what they may type. `otherwise` is what Enter and
     the end of input mean; the question says so."""
     while True:
         sys.stderr.write(f"{question} ")

@@ -23,7 +23,7 @@ _SHELL = frozenset("$`\"'\\~=(){}|&;<>")  # the shell makes another word of one 
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """What is printed in here, to a terminal, goes through a pager if it does not fit the screen."""
+    """Output of the block, on a terminal, goes through a pager if it does not fit the screen."""
     command = os.environ.get("TAKEBACK_PAGER", os.environ.get("PAGER", _USUAL))
     if command.strip() in _NONE or os.environ.get("TERM", "") in ("", "dumb"):
         yield

@@ -69,7 +69,7 @@ def named(target: TargetOutcome) -> str:
 
 
 def detail_of(target: TargetOutcome, result: UndoResult) -> str:
-    """What was done in which table; while it is planned, what would be: the opposite of the effect."""
+    """The changes by table; of a plan the opposite of the effect."""
     if not is_whole(target) or target.detail:
         return target.detail
     made = next((one for one in result.undo if _of(one) == target.effect), None)
@@ -198,7 +198,7 @@ _BONDS = {
 
 
 def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
-    """What was not named, and goes with what was."""
+    """Paths that were not named and go with those that were."""
     place = here()
     whys = [_BONDS[one.bond].format(near(display(one.goes_with), place)) for one in along]
     lines = [f"{near(display(one.resource), place)}: {why}" for one, why in zip(along, whys, strict=True)]
@@ -340,7 +340,7 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
 
 
 def _still_saved(tb: "Takeback", result: UndoResult) -> str:
-    """What an earlier redo with force had overwritten is not what this undo puts back."""
+    """This undo does not restore content that an earlier redo with force had overwritten."""
     taken = [one for one in result.effects[:_MOST_LISTED] if not one.is_undo and one.state is State.UNDONE]
     redos = [one for effect in taken for one in overwriting(tb.store.journal, effect)]
     return "".join(
@@ -389,7 +389,7 @@ def _renames(
 
 
 def _amount(result: UndoResult, moves: Sequence[_Move]) -> str:
-    """Of what was changed, calls first: they reach furthest. What was as it should be already is not counted."""
+    """Counts of the changes, calls first: they reach furthest. Targets that were already right do not count."""
     of_files = [one for one in result.targets if not is_of_database(one.resource)]
     in_moves = {(move.effect, path) for move in moves for path in move.paths}
     rest = [one for one in of_files if (one.effect, one.resource) not in in_moves]

@@ -78,7 +78,7 @@ def _refuse_unfit(asked: Asked) -> None:
 
 
 def _refuse_early(asked: Asked, roots: list[str]) -> None:
-    """What can be known without a store is said before there is one."""
+    """Report errors that need no store before one is made."""
     from takeback.adapters.watch.roots import refuse_dangerous, refuse_large, roots_of
     from takeback.model.settings import Settings
 

@@ -145,7 +145,7 @@ def _what(state: dict[str, Any]) -> str:
 
 
 def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") -> str:
-    """What the first check that says no to this content says; it looks at a private copy of the same name."""
+    """The answer of the first check that refuses this content; it runs on a private copy of the same name."""
     import os
     from tempfile import TemporaryDirectory
 

@@ -132,7 +132,7 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
 
 
 def show_work(asked: Asked, tb: Takeback) -> None:
-    """What is waited for, and how far long work is: that is drawn only where a person looks on."""
+    """Show waits and the progress of long work; drawn only for a person at a terminal."""
     progress: Progress = SILENT
     shown = bool(sys.stderr and sys.stderr.isatty()) and os.environ.get("TERM") not in (None, "", "dumb")
     if shown and asked.screen.speaks:
