@@ -65,7 +65,7 @@ class Settled(NamedTuple):
 def in_words(one: Settled) -> str:
     told = {
         "done": "had been made; recorded as done",
-        "aborted": "had not been completed; its target is as it was before",
+        "aborted": "was not completed; its target is in the earlier state",
         "stuck": "needs a person",
         "undone": "was taken back with its run",
         "left": "stays, because someone changed it since",

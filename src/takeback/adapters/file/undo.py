@@ -250,7 +250,7 @@ def _undo_at(
             return _step(target, Outcome.CONFLICT, why)
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
     if same(now, target.before) and not is_explained(target, now, terms):
-        return _step(target, Outcome.ALREADY, "it is as it was before")
+        return _step(target, Outcome.ALREADY, "it is in the earlier state")
     if terms.on_conflict is OnConflict.FORCE:
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is saved"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
@@ -395,7 +395,7 @@ def _undo_move(move: FileMove, on_conflict: OnConflict) -> list[FileStep]:
         gone = here if now_here is None else there
         return _in_the_way(targets, gone, "is in a directory that is gone", Obstacle.DIRECTORY)
     if same(now_there, move.what) and not same(now_here, move.what):
-        return _both(targets, Outcome.ALREADY, "it is where it was before")
+        return _both(targets, Outcome.ALREADY, "it is in its earlier place")
     if not same(now_here, move.what):
         if now_here["type"] == "absent":
             return _in_the_way(targets, here, "is no longer there", Obstacle.MOVED_ON, there)

@@ -236,7 +236,7 @@ class MariaAdapter(DatabaseAdapter):
             return (TargetOutcome(own, Outcome.UNDONE), *taking.refused)
         if taking.refused:
             return taking.refused
-        return (TargetOutcome(own, Outcome.ALREADY, "every row is as it was before"),)
+        return (TargetOutcome(own, Outcome.ALREADY, "every row has its earlier values"),)
 
     def _keep(self, effect: Effect) -> dict[str, Any]:
         with self._own(effect) as wire:

@@ -70,7 +70,7 @@ def as_planned(
         return (TargetOutcome(whole, Outcome.UNDONE, _rows(seen.to_do)), *found)
     if op.counters and not found and not op.logs:
         return (TargetOutcome(whole, Outcome.UNDONE, "sequences that were set back continue"),)
-    return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row is as it was before"),)
+    return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row has its earlier values"),)
 
 
 def _as_unwound(

@@ -224,7 +224,7 @@ def told(
         detail = f"overwrites {keys} that someone changed since; redo brings that back" if forced else ""
         found.append(TargetOutcome(own, Outcome.UNDONE, detail))
     elif not conflicts:
-        found.append(TargetOutcome(own, Outcome.ALREADY, "every key is as it was before"))
+        found.append(TargetOutcome(own, Outcome.ALREADY, "every key has its earlier value"))
     found += [
         TargetOutcome(key_resource(database, one), Outcome.CONFLICT, _sentence(one, by.get(one.key, "")))
         for one in conflicts[:LISTED]

@@ -152,7 +152,7 @@ class TreeUndo:
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
-            return _told(target, Outcome.ALREADY, "it is as it was before")
+            return _told(target, Outcome.ALREADY, "it is in the earlier state")
         if same(as_closed(now, after), after):
             as_then = _is_then(target, now) and (place or self._has_room(target.resource))
             if self._on_conflict is not OnConflict.FORCE and not as_then and (why := _why_mixed(target)):
@@ -162,7 +162,7 @@ class TreeUndo:
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         explained = is_explained(target, now, self._terms)
         if same(now, before) and not explained:
-            return _told(target, Outcome.ALREADY, "it is as it was before")
+            return _told(target, Outcome.ALREADY, "it is in the earlier state")
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if self._on_conflict is OnConflict.FORCE:
@@ -180,7 +180,7 @@ class TreeUndo:
 
     def _forced(self, target: Target, now: FileState, change: Target) -> PathStep:
         if same(now, target.before):
-            return _told(target, Outcome.ALREADY, "it is as it was before")
+            return _told(target, Outcome.ALREADY, "it is in the earlier state")
         if self._on_conflict is not OnConflict.FORCE or now["type"] not in ("file", "absent"):
             why = f"was not captured when the command ended ({target.after['excluded']})"
             return _told(target, Outcome.EXCLUDED, f"{why}; only force goes back to how it was before")

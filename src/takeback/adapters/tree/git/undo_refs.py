@@ -132,7 +132,7 @@ def _one_by_one(
         if ref.before == ref.after:
             _keep(desk, resource, loose, "git packed it or unpacked it, which changes nothing")
         elif there == ref.before:
-            _keep(desk, resource, loose, "it is as it was before")
+            _keep(desk, resource, loose, "it is in the earlier state")
         elif there != ref.after and not desk.force:
             if not (ref.name == STASH and _is_below(desk)):
                 desk.refuse(resource, _moved_since(ref, there))

@@ -290,7 +290,7 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
             return code
         passed.append(newest)
     names = listed([short(one.id) for one in passed], _MOST_LISTED)
-    already = f": all that is done ({names}) is already as it was before" if passed else ""
+    already = f": the targets of all effects ({names}) are already in the earlier state" if passed else ""
     where = " in this project" if opened_of(tb).here() else ""
     hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
     raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)

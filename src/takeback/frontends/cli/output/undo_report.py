@@ -113,9 +113,9 @@ class Words(NamedTuple):
 
 
 _WORDS = {
-    "undo": Words("Took back", "taken back", "take back", "undone", "already as it was before"),
+    "undo": Words("Took back", "taken back", "take back", "undone", "already in the state before the effect"),
     "redo": Words(
-        "Brought back", "brought back", "bring back", "redone", "already as it was before the undo"
+        "Brought back", "brought back", "bring back", "redone", "already in the state before the undo"
     ),
 }
 
@@ -209,7 +209,7 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
         id = asked.screen.paint(short(effect.id), "cyan")
         asked.screen.say(
-            f"Skipped {id} ({from_here(effect.change.summary)}): it is already as it was before."
+            f"Skipped {id} ({from_here(effect.change.summary)}): its targets are already in the earlier state."
         )
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
