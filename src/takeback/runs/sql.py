@@ -97,7 +97,7 @@ class Sql:
 
     @property
     def in_transaction_here(self) -> bool:
-        """A thread that waits here for its own end waits for ever."""
+        """Whether this thread has a transaction open here: waiting for its end would never end."""
         return self.in_transaction and self._thread == threading.get_ident()
 
     def execute(
@@ -108,13 +108,14 @@ class Sql:
         key: str = "",
         needs: Sequence[str] = (),
     ) -> SqlResult:
-        """Parameters as the driver takes them: `%s` for PostgreSQL and MariaDB, `?` for SQLite. None is recorded."""
+        """Run a statement. Parameters as the driver takes them: `%s` for PostgreSQL and MariaDB, `?` for SQLite; they
+        are not recorded."""
         return self._execute(statement, parameters, False, key, needs)
 
     def executemany(
         self, statement: str, parameters: Sequence[Any], *, key: str = "", needs: Sequence[str] = ()
     ) -> SqlResult:
-        """Once for each of the parameters, as one effect."""
+        """Run a statement once for each of these parameters, as one effect."""
         return self._execute(statement, parameters, True, key, needs)
 
     def _execute(

@@ -127,7 +127,7 @@ class Box:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables as the next command gets them."""
+        """The variables of the next command."""
         return variables(self._setting, self._exported(self._head()))
 
     @property

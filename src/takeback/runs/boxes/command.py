@@ -33,23 +33,24 @@ if TYPE_CHECKING:
 
 
 class BoxOutcome(NamedTuple):
-    exit_code: int  # the command's own, as a shell tells it
+    exit_code: int  # of the command, as in a shell
     stdout: bytes = b""
     stderr: bytes = b""
-    effect: Effect | None = None  # None: it changed nothing, or what it changed was dropped
+    effect: Effect | None = None  # None: it changed nothing, or its changes were dropped
     cwd: str = "/"  # where the next command begins
     coverage: str = ""
     text: str = ""  # what an agent should read
     stopped: str = ""  # "time" or "memory": why it was ended
-    dropped: bool = False  # it failed, and nothing of what it had changed was made
-    leftover: int = 0  # processes that were still there at its end, and were ended with it
-    gone: str = ""  # the directory it should have begun in, which it could not enter: it ran in an empty one
-    # False: it is recorded and survives a kill, but it is not yet on the disk (`Box.settle` waits for that).
-    durable: bool = True
-    untold: str = ""  # a sentence: what of its directory and variables could not be kept, and why
+    dropped: bool = False  # it failed, and its changes were dropped
+    leftover: int = 0  # processes that it left running; takeback ended them
+    gone: str = ""  # its directory, if it could not be entered; it ran in an empty one
+    durable: bool = (
+        True  # False: it survives a kill, but is not on the disk yet (`Box.settle` waits for that)
+    )
+    untold: str = ""  # a sentence: which of its directory and variables were not kept, and why
     unstarted: str = ""  # why the command could not be started
-    drop: Effect | None = None  # what it had changed, if that can be applied after all
-    final: "Final | None" = None  # why it cannot, if it was dropped for good
+    drop: Effect | None = None  # its changes, if they can still be applied
+    final: "Final | None" = None  # why they cannot, if they were dropped for good
     look: Callable[[], tuple[Changed, ...]] = tuple[Changed, ...]
 
     @property
@@ -124,7 +125,7 @@ class Ran(NamedTuple):
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
     since: int = 0  # the first over the base: when it began to look at it
-    used_terminal: bool = False  # it read what someone typed
+    used_terminal: bool = False  # it read input from the terminal
 
 
 class BoxStanding(NamedTuple):

@@ -52,7 +52,7 @@ def _arguments(word: _Word) -> tuple[Argument, ...]:
             flag("--force", "apply even if others changed the targets; undo restores their content"),
             DRY_RUN,
         )
-    now = (flag("--now", "erase it at once; also what was dropped before"),) if word is DISCARD else ()
+    now = (flag("--now", "erase it at once, also if it was dropped before"),) if word is DISCARD else ()
     return (ids, option("--run", "R", all_of_it), *now, DRY_RUN)
 
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 DECIDING = (
-    positional("id", "ID", "what waits for an approval"),
+    positional("id", "ID", "a proposed call"),
     BY,
     flag("--dry-run", "only show what would be decided on"),
 )
-_ARGUMENTS = (*DECIDING, option("--answer", "WORDS", "what you are asked to type", default=""))
+_ARGUMENTS = (*DECIDING, option("--answer", "WORDS", "the words that you are asked to type", default=""))
 
 
 def _approve(asked: Asked) -> int:

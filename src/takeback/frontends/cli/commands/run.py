@@ -82,8 +82,8 @@ _IN_PLACE = "without a sandbox"
 _ARGUMENTS = (
     option("--name", "N", "what to call the run (else the command line)"),
     AGENT,
-    flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
-    flag("--ask", "show what it changed and ask whether to apply it"),
+    flag("--hold", "hold its changes for `apply` or `discard`"),
+    flag("--ask", "show its changes and ask whether to apply them"),
     option(
         "--on-failure",
         "WHAT",

@@ -52,7 +52,7 @@ _TABLES = (
 
 _PARTS = {
     "doctor": Subcommand(
-        "see what of a database is covered", "takeback sql doctor postgresql:///app", (_ADDRESS,)
+        "show which tables of a database are covered", "takeback sql doctor postgresql:///app", (_ADDRESS,)
     ),
     "protect": Subcommand(
         "protect a database, so that changes of its rows can be undone",
@@ -62,13 +62,13 @@ _PARTS = {
             option(
                 "--triggers",
                 "WHEN",
-                "attach triggers while a run works (at first), or always, which costs the application time",
+                "attach triggers only during runs (at first), or always, which slows the application down",
                 choices=("runs", "always"),
             ),
         ),
     ),
     "unprotect": Subcommand(
-        "remove the protection of a database, and the way back of what was changed there",
+        "remove the protection of a database, and the undo data of its effects",
         "takeback sql unprotect postgresql:///app orders",
         (*_TABLES, YES),
     ),
@@ -81,8 +81,8 @@ _PARTS = {
             RUN,
             AGENT,
             option("--max-rows", "N", "how many rows it may change (else max_rows in settings.json)"),
-            flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
-            flag("--ask", "show what it changed and ask whether to apply it"),
+            flag("--hold", "hold its changes for `apply` or `discard`"),
+            flag("--ask", "show its changes and ask whether to apply them"),
             flag("--dry-run", "make it, say what it would change, and roll it back"),
         ),
     ),

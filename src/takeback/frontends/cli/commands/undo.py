@@ -139,15 +139,15 @@ _CONFLICTS = "what someone changed since"
 CONFLICTS = (
     flag(
         "--merge",
-        "take out this edit alone and keep every later change; refused where they overlap",
+        "undo only this edit and keep later changes; refused where they overlap",
         _CONFLICTS,
     ),
     flag(
         "--skip-conflicts",
-        "leave it and do the rest; with --merge: leave only what does not merge",
+        "skip targets that others changed; with --merge: skip only conflicts",
         _CONFLICTS,
     ),
-    flag("--force", "overwrite it; it is captured first, redo brings it back", _CONFLICTS),
+    flag("--force", "overwrite later changes; they are captured first, and redo restores them", _CONFLICTS),
 )
 
 

@@ -75,13 +75,13 @@ def digest_of(content: "bytes | Iterable[bytes]") -> tuple[str, int]:
 
 
 _ARGUMENTS = (
-    positional("path", "PATH", "the file; what it becomes is read from standard input"),
+    positional("path", "PATH", "the file; its new content comes from standard input"),
     repeated(
         "--check",
         "CMD",
         "run before the change, must succeed; {staged} is the new content, {target} the path",
     ),
-    option("--mode", "M", "octal, such as 644 (else: as it was, or by the umask)"),
+    option("--mode", "M", "octal, such as 644 (default: unchanged, or by the umask)"),
     *CHANGING,
     ALLOW_INEXACT,
 )

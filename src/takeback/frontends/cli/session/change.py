@@ -37,9 +37,9 @@ CHANGING = (
         "K",
         "make the change once: a second call with this key does nothing",
     ),
-    repeated("--needs", "ID", "it builds on this effect"),
+    repeated("--needs", "ID", "the change depends on this effect"),
 )
-ALLOW_INEXACT = flag("--allow-inexact", "even if not all of it could be brought back")
+ALLOW_INEXACT = flag("--allow-inexact", "make the change even if undo could not restore all of it")
 
 
 def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
