@@ -74,7 +74,9 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
     with run.program(*addresses, says=shown(tuple(argv)), tell=_tell) as seen:
         environment = {**os.environ, **seen.environment}
         if direct:
-            warn(f"takeback: it runs outside a sandbox, because {direct}. Its changes to files are not recorded.")
+            warn(
+                f"takeback: it runs outside a sandbox, because {direct}. Its changes to files are not recorded."
+            )
             outcome = _directly(argv, environment, limit, capture=asked.screen.json)
             outcome = outcome._replace(coverage=_DIRECT.format(direct), files_recorded=False)
         else:
