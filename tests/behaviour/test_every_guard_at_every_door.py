@@ -141,12 +141,12 @@ def _sql(bench: Bench) -> None:
 
 
 def _review(bench: Bench) -> None:
-    with bench.tb.run("review") as run, run.sql(bench.url, review=True) as db, bench.armed():
+    with bench.tb.run("review") as run, run.sql(bench.url, hold=True) as db, bench.armed():
         db.execute("UPDATE t SET y = 'review'")
 
 
 def _commit(bench: Bench) -> None:
-    with bench.tb.run("commit") as run, run.sql(bench.url, review=True) as db:
+    with bench.tb.run("commit") as run, run.sql(bench.url, hold=True) as db:
         effect = db.execute("UPDATE t SET y = 'commit'").effect
         assert effect
         with bench.armed():

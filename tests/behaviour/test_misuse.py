@@ -8,6 +8,7 @@ import pytest
 
 import takeback
 from takeback import Misuse, Takeback
+from takeback.runs.sql import Sql
 from tests.world import World
 
 CALLS: list[Callable[[Any], Any]] = [
@@ -170,7 +171,16 @@ def old_words(tb: takeback.Takeback, place: Path) -> dict[str, Callable[[], obje
         "on_death": lambda: tb.run("old", on_death="keep"),
         "on_failure": lambda: in_a_run(lambda run: run.command("touch made", cwd=place, on_failure="keep")),
         "workflow": lambda: takeback.workflow(on_failure="keep"),
+        "most": lambda: in_a_run(lambda run: _any(run).sql("sqlite:///d.db", most=1)),
+        "review": lambda: in_a_run(lambda run: _any(run).sql("sqlite:///d.db", review=True)),
+        "program": lambda: in_a_run(lambda run: _any(run).program("sqlite:///d.db", says="x")),
+        "transaction": lambda: _any(Sql).transaction(None, says="x"),
+        "force": lambda: in_a_run(lambda run: _any(run).watch(place, force=True)),
     }
+
+
+def _any(one: Any) -> Any:
+    return one
 
 
 @pytest.mark.parametrize(
@@ -182,6 +192,11 @@ def old_words(tb: takeback.Takeback, place: Path) -> dict[str, Callable[[], obje
         ("on_death", 'on_death="accept"'),
         ("on_failure", "`leave` leaves"),
         ("workflow", "`leave` leaves"),
+        ("most", "Say max_rows=."),
+        ("review", "Say hold=."),
+        ("program", "Say summary=."),
+        ("transaction", "Say summary=."),
+        ("force", "Say any_root=."),
     ],
 )
 def test_an_old_word_says_which_one_is_meant_and_does_nothing(

@@ -107,7 +107,7 @@ def reviewed(scene: "DatabaseDoor", run: takeback.Run, key: str) -> Any:
 
 
 def program(scene: "DatabaseDoor", run: takeback.Run, key: str) -> Any:
-    with run.program(scene.address, says="a program") as seen:
+    with run.program(scene.address, summary="a program") as seen:
         words = [sys.executable, "-c", _DRIVERS[scene.engine], *scene.statements]
         subprocess.run(words, env={**os.environ, **seen.environment}, check=True)
     (effect,) = seen.effects
@@ -160,7 +160,7 @@ class DatabaseDoor(DoorScene):
 
     @contextmanager
     def opened(self, run: takeback.Run, review: bool = False) -> Iterator[Any]:
-        with run.sql(self.address, review=review) as db:
+        with run.sql(self.address, hold=review) as db:
             if self.engine == "sqlite":
                 db.execute("PRAGMA foreign_keys = on")
             yield db

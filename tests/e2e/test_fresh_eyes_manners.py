@@ -142,7 +142,10 @@ def test_fresh_eyes_22_single_commands_are_no_open_runs(takeback: CommandLine, w
     assert "Runs     none open" in takeback.done("status").out
     with tb.open() as opened, opened.run("task"):
         said = takeback.done("status").out
-    assert re.search(r"Runs     1 open, 0 suspended\n +\w{8} task: open, began just now", said)
+    assert re.search(
+        r"Runs     1 open, 0 suspended, besides 1 run of the command line\n +\w{8} task: open, began just now",
+        said,
+    )
 
 
 def test_fresh_eyes_22_submit_needs_no_arguments(takeback: CommandLine) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from takeback.errors import Misuse
 from takeback.storage.sqlite.store import default_path
-from tests.e2e.conftest import CommandLine, surroundings
+from tests.docs.test_json_page import made as a_call
+from tests.e2e.conftest import CommandLine
 from tests.world import World
 
 
@@ -281,8 +282,24 @@ def test_status_counts(takeback: CommandLine) -> None:
     assert told["size"] > 0
     assert told["settings"]["accepted_seconds"] == 30 * 86400
     assert told["suspect"] is False
-    assert "Runs     none open" in said.out
+    assert "Runs     none open, besides 1 run of the command line\n" in said.out
     assert "1 undone" in said.out
+
+
+def test_a_call_that_needs_an_approval_is_shown_as_one_and_not_as_a_held_change(
+    takeback: CommandLine, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.root)
+    name = a_call("waiting")
+    ways = f"hint: `takeback approve {name[:8]}` or `takeback deny {name[:8]}`.\n"
+
+    assert "(waiting for approval" in takeback.done("log").out
+    assert takeback.done("log", "--held", "--format", "{state}").out == "waiting for approval\n"
+    for command in ("forget", "pin", "accept", "apply"):
+        said = takeback(command, name)
+        assert said.code == 3 and "waits for an approval" in said.err and said.err.endswith(ways), said
+    takeback.done("approve", name, "--by", "bea", "--answer", "by hand")
+    assert takeback.done("log", "--format", "{state}").out == "approved\n"
 
 
 def test_status_tells_of_a_suspect_store(takeback: CommandLine) -> None:

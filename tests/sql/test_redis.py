@@ -299,7 +299,7 @@ def test_who_only_reads_or_is_refused_leaves_nothing_behind(shop: Shop) -> None:
         with pytest.raises(Refused):
             db.execute("EVAL", ["return 1", 0])
     with pytest.raises(Misuse, match="shown before they are made"), shop.tb.run("work") as run:
-        run.sql(shop.database.url, review=True)
+        run.sql(shop.database.url, hold=True)
     assert shop.others.keys("*") == []
 
 

@@ -126,7 +126,7 @@ def test_a_change_of_too_many_keys_is_refused(shop: Shop) -> None:
 def test_no_more_keys_are_changed_than_were_declared(shop: Shop) -> None:
     shop.others.mset({"a": 1, "b": 2, "c": 3})
     before = shop.world()
-    with shop.tb.run("work") as run, run.sql(shop.database.url, most=1) as db:
+    with shop.tb.run("work") as run, run.sql(shop.database.url, max_rows=1) as db:
         for words in (["DEL", "a", "b"], ["MSET", "a", "9", "x", "9"], ["RENAME", "a", "x"], ["FLUSHDB"]):
             with pytest.raises(Refused, match="declared"):
                 db.execute(words[0], words[1:])
@@ -135,6 +135,6 @@ def test_no_more_keys_are_changed_than_were_declared(shop: Shop) -> None:
             db.execute("SET b 9")
         assert shop.world() == before
         assert db.execute("DEL a absent").effect
-    with shop.tb.run("work") as run, run.sql(shop.database.url, most=2) as db:
+    with shop.tb.run("work") as run, run.sql(shop.database.url, max_rows=2) as db:
         assert db.execute("FLUSHDB").effect
     assert shop.world() == {}

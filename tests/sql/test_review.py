@@ -19,7 +19,7 @@ ADMIN = "UPDATE users SET role = 'admin' WHERE id = 1"
 
 def test_nobody_sees_it_until_it_is_kept(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        db = run.sql(protected.url, review=True)
+        db = run.sql(protected.url, hold=True)
         effect = db.execute(ADMIN).effect
         assert effect and effect.state == "proposed" and effect.waits_for == "person"
         (row,) = tb.rows(effect)
@@ -36,7 +36,7 @@ def test_nobody_sees_it_until_it_is_kept(tb: Takeback, protected: Shop) -> None:
 
 def test_dropped_it_never_happened(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        db = run.sql(protected.url, review=True)
+        db = run.sql(protected.url, hold=True)
         with db.transaction("two things") as made:
             db.execute("DELETE FROM users WHERE id = 1")
             db.execute("INSERT INTO users VALUES (9, 'new', 'x')")
@@ -52,7 +52,7 @@ def test_dropped_it_never_happened(tb: Takeback, protected: Shop) -> None:
 
 def test_a_run_that_fails_says_what_it_dropped(tb: Takeback, protected: Shop) -> None:
     with pytest.raises(KeyError) as failed, tb.run("agent") as run:
-        run.sql(protected.url, review=True).execute(ADMIN)
+        run.sql(protected.url, hold=True).execute(ADMIN)
         raise KeyError("no")
     assert failed.value.__notes__ == [
         "takeback: run 'agent' failed and took back 0 of its effects and dropped 1 that was held in a database, "
@@ -63,7 +63,7 @@ def test_a_run_that_fails_says_what_it_dropped(tb: Takeback, protected: Shop) ->
 
 def test_what_changes_nothing_is_not_held(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        db = run.sql(protected.url, review=True)
+        db = run.sql(protected.url, hold=True)
         assert db.execute("UPDATE users SET role = 'x' WHERE id = 99").effect is None
         assert db.execute("SELECT count(*) FROM users").rows == ((3,),)
     assert tb.effects() == ()
@@ -71,7 +71,7 @@ def test_what_changes_nothing_is_not_held(tb: Takeback, protected: Shop) -> None
 
 def test_a_run_that_fails_drops_what_it_held(tb: Takeback, protected: Shop) -> None:
     with pytest.raises(KeyError), tb.run("agent") as run:
-        effect = run.sql(protected.url, review=True).execute(ADMIN).effect
+        effect = run.sql(protected.url, hold=True).execute(ADMIN).effect
         raise KeyError("no")
     assert effect and tb.effect(effect.id).state == "aborted"
     protected.outside("UPDATE users SET role = 'x' WHERE id = 1")
@@ -80,7 +80,7 @@ def test_a_run_that_fails_drops_what_it_held(tb: Takeback, protected: Shop) -> N
 
 def test_what_the_database_holds_waits_when_the_run_has_ended(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        effect = run.sql(protected.url, review=True).execute(ADMIN).effect
+        effect = run.sql(protected.url, hold=True).execute(ADMIN).effect
     assert effect
     if effect.phase.reviewed.how == "open":
         assert tb.effect(effect.id).state == "aborted"  # only its session could hold it
@@ -94,7 +94,7 @@ def test_what_the_database_holds_waits_when_the_run_has_ended(tb: Takeback, prot
 
 def test_what_the_database_gave_up_cannot_be_kept(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        db = run.sql(protected.url, review=True)
+        db = run.sql(protected.url, hold=True)
         effect = db.execute(ADMIN).effect
         assert effect
         adapter = opened_of(tb).parts.adapters[protected.engine]
@@ -109,7 +109,7 @@ _DIES = """
 import os, sys, takeback
 with takeback.open(sys.argv[1]) as tb:
     run = tb.run("agent").__enter__()
-    effect = run.sql(sys.argv[2], review=True).execute(sys.argv[3]).effect
+    effect = run.sql(sys.argv[2], hold=True).execute(sys.argv[3]).effect
     print(effect.id, flush=True)
     os.kill(os.getpid(), 9)
 """
@@ -139,7 +139,7 @@ def test_killed_it_is_gone_or_still_held_and_never_made(
 
 def test_a_bad_limit_is_refused(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run, pytest.raises(takeback.Misuse, match="number of seconds"):
-        run.sql(protected.url, review=True, limit=0)
+        run.sql(protected.url, hold=True, limit=0)
 
 
 _DIES_DECIDED = """
@@ -147,7 +147,7 @@ import os, sys, takeback
 from takeback.api import opened_of
 with takeback.open(sys.argv[1]) as tb:
     run = tb.run("agent").__enter__()
-    effect = run.sql(sys.argv[2], review=True).execute(sys.argv[3]).effect
+    effect = run.sql(sys.argv[2], hold=True).execute(sys.argv[3]).effect
     adapter = opened_of(tb).parts.adapters[effect.change.adapter]
     apply = adapter.apply
     def dies(effect):

@@ -248,7 +248,7 @@ def test_a_caller_cannot_end_the_transaction_that_is_the_effect(
 
 def test_more_rows_than_were_declared_are_refused(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        db = run.sql(protected.url, most=2)
+        db = run.sql(protected.url, max_rows=2)
         with pytest.raises(takeback.Refused, match="3 rows, and no more than 2 were declared"):
             db.execute("UPDATE users SET role = 'x'")
         assert db.execute("UPDATE users SET role = 'x' WHERE id < 3").effect
@@ -257,9 +257,9 @@ def test_more_rows_than_were_declared_are_refused(tb: Takeback, protected: Shop)
             db.execute("DELETE FROM users WHERE id > 1")
     assert [row[2] for row in users(tb, protected)] == ["x", "x", "admin"]
     with tb.run("agent") as run:
-        assert run.sql(protected.url, most=0).execute("UPDATE users SET role = 'z'").rowcount == 3
+        assert run.sql(protected.url, max_rows=0).execute("UPDATE users SET role = 'z'").rowcount == 3
         with pytest.raises(takeback.Misuse, match="no number of rows"):
-            run.sql(protected.url, most=-1)
+            run.sql(protected.url, max_rows=-1)
 
 
 def test_the_loser_of_two_undos_is_told_who_is_at_it(

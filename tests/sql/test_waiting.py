@@ -53,7 +53,7 @@ def preparing(postgres_prepared, tb: Takeback) -> Iterator[Shop]:
 
 def test_a_statement_does_not_wait_for_ever_for_what_is_held(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        held = run.sql(protected.url, review=True).execute(ADMIN).effect
+        held = run.sql(protected.url, hold=True).execute(ADMIN).effect
         assert held
         with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)) as refused:
             other.sql(protected.url).execute(ROOT)
@@ -67,10 +67,10 @@ def test_a_statement_does_not_wait_for_ever_for_what_is_held(tb: Takeback, prote
 
 def test_one_that_is_to_be_held_too_does_not_wait_for_ever(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
-        held = run.sql(protected.url, review=True).execute(ADMIN).effect
+        held = run.sql(protected.url, hold=True).execute(ADMIN).effect
         assert held
         with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)):
-            other.sql(protected.url, review=True).execute(ROOT)
+            other.sql(protected.url, hold=True).execute(ROOT)
         run.apply(held)
     assert users(tb, protected)[0] == (1, "ann", "admin")
 
@@ -80,7 +80,7 @@ def test_an_undo_names_what_is_held(tb: Takeback, protected: Shop) -> None:
         first = run.sql(protected.url).execute(ROOT).effect
     assert first
     with tb.run("agent") as run:
-        held = run.sql(protected.url, review=True).execute("UPDATE users SET name = 'x' WHERE id = 1").effect
+        held = run.sql(protected.url, hold=True).execute("UPDATE users SET name = 'x' WHERE id = 1").effect
         assert held
         with pytest.raises(RowsHeld, match=short(held.id)):
             tb.undo(first)
@@ -93,7 +93,7 @@ def test_an_undo_names_what_is_held(tb: Takeback, protected: Shop) -> None:
 
 def test_what_the_database_holds_is_told_with_the_two_ways_out(tb: Takeback, preparing: Shop) -> None:
     with tb.run("agent") as run:
-        held = run.sql(preparing.url, review=True).execute(ADMIN).effect
+        held = run.sql(preparing.url, hold=True).execute(ADMIN).effect
     assert held and held.phase.reviewed.how == "prepared"
     name = short(held.id)
     with tb.run("other") as other, pytest.raises(RowsHeld, match=name) as refused:
@@ -158,7 +158,7 @@ def test_what_is_held_in_a_sqlite_file_is_told_by_its_effect(tb: Takeback, prote
     told: list[str] = []
     tb.tell = told.append
     with tb.run("agent") as run:
-        held = run.sql(protected.url, review=True).execute(ADMIN).effect
+        held = run.sql(protected.url, hold=True).execute(ADMIN).effect
         assert held
         with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)):
             other.sql(protected.url).execute(ROOT)
@@ -206,7 +206,7 @@ def test_one_that_is_killed_while_it_waits_never_happened(
 ) -> None:
     monkeypatch.setenv("TAKEBACK_SQL", preparing.url)  # the store keeps no password
     with tb.run("agent") as run:
-        held = run.sql(preparing.url, review=True).execute(ADMIN).effect
+        held = run.sql(preparing.url, hold=True).execute(ADMIN).effect
     assert held
     (Path(tb.path) / "settings.json").write_text(json.dumps({"lock_seconds": 0}))
     waits = subprocess.Popen([sys.executable, "-c", _WAITS, tb.path, preparing.url, ROOT])

@@ -122,7 +122,7 @@ def test_what_cannot_be_replayed_is_refused(bench: Bench) -> None:
                 run.sandbox,
                 lambda: run.watch(bench.world.root),
                 lambda: run.program(f"sqlite:///{file}"),
-                lambda: run.sql(f"sqlite:///{file}", review=True),
+                lambda: run.sql(f"sqlite:///{file}", hold=True),
                 lambda: db.transaction().__enter__(),
                 lambda: run.write(bench.world / "a", iter([b"1"])),
                 run.close,

@@ -59,12 +59,6 @@ def asked_for(change: Change, of: Effect | None) -> Database:
     raise Misuse("This change names no database.", hint="Its arguments must say which one it is.")
 
 
-def to_take_back(of: Effect | None) -> Effect:
-    if of is None or of.remedy is None:
-        raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
-    return of
-
-
 def sighted(effect: Effect, receipt: dict[str, Any] | None, held: bool = False) -> Sighting:
     """The standing by the marker. `receipt`: what the marker holds, None without a marker. `held`: it waits for a
     decision."""

@@ -116,7 +116,9 @@ class OpenStore:
         return run_of(self.store.journal, name, scope)
 
     def run_meant(self, name: str) -> RunInfo | None:
-        """A run by its id, a unique prefix of it, or its name; None if there is no such run."""
+        """A run by its id, a unique prefix of it, or its name; None if there is no such run. `@` is an effect."""
+        if name.startswith("@"):
+            return None
         ids = self.store.journal.resolve(name.lower())
         if ids:
             return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None

@@ -190,6 +190,15 @@ class Proposal(NamedTuple):
     decision: Decision | None
     never: str  # why its run does not ask for it again
 
+    @property
+    def word(self) -> str:
+        """How it stands."""
+        if self.never:
+            return "not called"
+        if self.decision is None:
+            return "waiting for approval"
+        return "approved" if self.decision.approved else "denied"
+
 
 def proposals(books: Books, now: int) -> tuple[Proposal, ...]:
     found = list(books.journal.effects(Query(states=(State.PROPOSED,))))

@@ -10,7 +10,7 @@ from takeback.adapters.protocol import Releasing
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import InDoubt, RecordInvalid, Refused, Unavailable
 from takeback.model.database import ENGINES, Database, is_of_database
-from takeback.model.effect import COMMAND, PERSON, Effect, State
+from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import LENGTH, short
 from takeback.model.lifecycle import ACCEPTS
 from takeback.model.record import Draft, Kind
@@ -21,7 +21,9 @@ from takeback.storage.protocols import Query
 
 BATCH = 500
 
+_APPROVAL = "approval"
 _WAITING = {
+    _APPROVAL: "`takeback approve {0}` or `takeback deny {0}`.",
     PERSON: "`takeback discard {}` drops the held change.",
     COMMAND: "Its command has not ended, or its changes are not recorded yet: `takeback recover` says which.",
 }
@@ -51,9 +53,12 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Verdict, ...]:
                 hint="There is nothing to forget. Its record stays for the audit.",
             )
         if effect.state not in (State.DONE, State.UNDONE, State.DROPPED):
+            name, waits, stands = short(effect.id), effect.waits_for, f"is {effect.state.value}"
+            if waits_for_approval(effect):
+                waits, stands = _APPROVAL, "waits for an approval"
             raise Refused(
-                f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
-                hint=_WAITING.get(effect.waits_for, "Run `takeback recover` first.").format(short(effect.id)),
+                f"Effect {name} {stands}; only what is settled can be forgotten.",
+                hint=_WAITING.get(waits, "Run `takeback recover` first.").format(name),
             )
     _refuse_of_unfinished(parts, effects)
     going = {effect.id for effect in effects}

@@ -116,11 +116,11 @@ def refuse_unmade(effect: Effect, verb: str) -> None:
 def held_error(effect: Effect, verb: str) -> Refused:
     """For a word that means a change that was made, said of one that is held."""
     name = short(effect.id)
-    ways = f"`takeback apply {name}` makes it, `takeback discard {name}` drops it."
+    stands, ways = "is held", f"`takeback apply {name}` makes it, `takeback discard {name}` drops it."
     if waits_for_approval(effect):
-        ways = f"It waits for an approval: `takeback approve {name}` or `takeback deny {name}`."
+        stands, ways = "waits for an approval", f"`takeback approve {name}` or `takeback deny {name}`."
     return Refused(
-        f"Effect {name} is held and was not made, so it cannot be {verb}.",
+        f"Effect {name} {stands} and was not made, so it cannot be {verb}.",
         hint=ways,
         effect=effect.id,
     )

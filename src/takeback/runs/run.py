@@ -24,7 +24,7 @@ from takeback.runs.commands.outcome import CommandOutcome
 from takeback.runs.commands.request import CommandRequest, directory_of, refuse_odd, refuse_unfit, words_of
 from takeback.runs.core import RunCore
 from takeback.runs.lease import shared
-from takeback.runs.verbs import Content, Path, ask, options_of
+from takeback.runs.verbs import Content, Path, ask, options_of, renamed
 from takeback.runs.watch import Watch
 from takeback.runs.workflows import durable
 from takeback.storage.protocols import Query
@@ -161,19 +161,21 @@ class Run:
 
     # Databases.
 
+    @renamed(most="max_rows", review="hold")
     def sql(
-        self, address: str, *, most: int | None = None, review: bool = False, limit: float = 300
+        self, address: str, *, max_rows: int | None = None, hold: bool = False, limit: float = 300
     ) -> "Sql":
         """A database: `postgresql://…`, `sqlite:///file.db`, `mariadb://…`, `redis://…`, or `env:NAME` for an address
-        in an environment variable. Each statement that changes something is an effect. `most` is how many rows one
-        statement may change (0: any number; default: the setting max_rows). With `review` it is held until `apply` or
-        `discard`; if only an open session can hold it, for `limit` seconds at most."""
+        in an environment variable. Each statement that changes something is an effect. `max_rows` is how many rows
+        one statement may change (0: any number; default: the setting of that name). With `hold` it is held until
+        `apply` or `discard`; if only an open session can hold it, for `limit` seconds at most."""
         from takeback.runs.sql import open_sql
 
-        return open_sql(self._core, address, most, review, limit)
+        return open_sql(self._core, address, max_rows, hold, limit)
 
+    @renamed(says="summary")
     def program(
-        self, *addresses: str, says: str = "a program", tell: "Tell | None" = None
+        self, *addresses: str, summary: str = "a program", tell: "Tell | None" = None
     ) -> "AbstractContextManager[SeenProgram]":
         """Start a program with its own database driver in the block, with the variables in `.environment`, and wait for
         its end there. Its changes in each of these databases are one effect, in `.effects` after the block. Another
@@ -183,7 +185,7 @@ class Run:
 
         self._core.refuse_in_workflow("A program with a driver of its own", "Use run.call with an action.")
         self._core.refuse_ended()
-        return program(self._core, addresses, says, tell or quiet)
+        return program(self._core, addresses, summary, tell or quiet)
 
     # Calls of functions.
 
@@ -263,6 +265,7 @@ class Run:
         )  # fmt: skip
         return run_command(self._core, refuse_unfit(request), env, stdin, capture, key)
 
+    @renamed(force="any_root")
     def watch(
         self,
         *roots: "str | bytes | os.PathLike[str]",

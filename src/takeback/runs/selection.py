@@ -104,19 +104,11 @@ def needed_by(journal: Journal, names: Sequence[str]) -> tuple[str, ...]:
     return ids
 
 
-def run_named(journal: Journal, name: str, scope: Scope | None = None) -> RunInfo | None:
-    """The newest of that name; one of this scope before any other."""
-    for where in (scope, None) if scope else (None,):
-        named = [info for info in journal.runs(scope=where) if info.name == name]
-        if named:
-            return named[-1]
-    return None
-
-
 def run_of(journal: Journal, name: str, scope: Scope | None = None) -> RunInfo:
-    """By name, id or unique prefix."""
-    if named := run_named(journal, name, scope):
-        return named
+    """By name, id or unique prefix. Of several of a name the newest, one of this scope before any other."""
+    for where in (scope, None) if scope else (None,):
+        if named := [info for info in journal.runs(scope=where) if info.name == name]:
+            return named[-1]
     infos = tuple(journal.runs((id_of(journal, name, "run"),)))
     if not infos:
         raise Misuse(

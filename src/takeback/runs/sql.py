@@ -21,6 +21,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.core import RunCore
+from takeback.runs.verbs import renamed
 from takeback.runs.workflows.durable import in_step, once
 from takeback.runs.workflows.function import digest_of
 from takeback.runs.workflows.replay import STATEMENT, Replay, WorkflowStep
@@ -42,17 +43,19 @@ class SqlResult(NamedTuple):
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def open_sql(core: RunCore, address: str, most: int | None, review: bool, limit: float) -> "Sql":
-    if review:
+def open_sql(core: RunCore, address: str, max_rows: int | None, hold: bool, limit: float) -> "Sql":
+    if hold:
         core.refuse_in_workflow("A transaction that waits for a person", "Ask first: run.wait.")
     core.refuse_ended()
-    if most is None:
-        most = core.settings.max_rows
-    elif type(most) is not int or most < 0:
-        raise Misuse(f"{most!r} is no number of rows.", hint="For example most=10_000_000; 0: no limit.")
+    if max_rows is None:
+        max_rows = core.settings.max_rows
+    elif type(max_rows) is not int or max_rows < 0:
+        raise Misuse(
+            f"{max_rows!r} is no number of rows.", hint="For example max_rows=10_000_000; 0: no limit."
+        )
     with core.lock:
         session = _connected(core, address)
-        opened = ReviewedSql(core, session, most, limit) if review else Sql(core, session, most)
+        opened = ReviewedSql(core, session, max_rows, limit) if hold else Sql(core, session, max_rows)
         core.databases.append(opened)
         return opened
 
@@ -165,9 +168,10 @@ class Sql:
         self._failed = ""
         return _result(rows, effect)
 
+    @renamed(says="summary")
     @contextmanager
     def transaction(
-        self, says: str = "", *, key: str = "", needs: Sequence[str] = ()
+        self, summary: str = "", *, key: str = "", needs: Sequence[str] = ()
     ) -> "Iterator[MadeTransaction]":
         """Several statements as one effect, all of them or none, also after an error that was swallowed. The
         block gets an object with `.effect`: done at the end, or aborted if nothing was changed."""
@@ -185,7 +189,7 @@ class Sql:
                     "A transaction cannot be a step of a workflow.",
                     hint="Nothing was changed. Use single statements, executemany, or run.call with an action.",
                 )
-            with self._stretch(says or "transaction", key, needs, _digest(key, says, ())) as made:
+            with self._stretch(summary or "transaction", key, needs, _digest(key, summary, ())) as made:
                 if made.before:
                     raise Misuse(
                         f"The transaction with key {key!r} was made before.",

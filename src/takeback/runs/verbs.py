@@ -3,11 +3,12 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 from takeback.adapters.file import changes
 from takeback.adapters.file.paths import path_bytes, resolve
-from takeback.errors import Misuse
+from takeback.errors import Misuse, Renamed
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.policy.checks import Check
@@ -18,6 +19,9 @@ from takeback.runs.workflows.function import digest_of
 
 Path = changes.Path
 Content = str | bytes | Iterable[bytes]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def options_of(
@@ -34,6 +38,21 @@ def options_of(
         )
     refuse_odd_key(key)
     return Options(key, names_of(needs), tuple(checks), expects, allow_inexact)
+
+
+def renamed(**words: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Of a function whose arguments had other names, each with the one that it has now."""
+
+    def refuse_old(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            for old in words.keys() & kwargs.keys():
+                raise Renamed(f"{old}= was renamed.", hint=f"Say {words[old]}=.")
+            return function(*args, **kwargs)
+
+        return called
+
+    return refuse_old
 
 
 def ask(

@@ -33,7 +33,7 @@ from takeback.adapters.config.undo import ConfigKeyChoice, choices, remedy_of, r
 from takeback.adapters.file.capture import told_merged
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import resolve
-from takeback.adapters.protocol import TRAITS, Adapter, Assessment, Receipt
+from takeback.adapters.protocol import TRAITS, Adapter, Assessment, Receipt, demand_remedy
 from takeback.adapters.three_way import unified
 from takeback.errors import Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change, Staged, change_recorded, recorded_args
@@ -136,11 +136,8 @@ class ConfigAdapter:
         self._prepared: dict[str, PreparedEdit] = {}
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
-        if change.kind == UNDO and (of is None or of.remedy is None):
-            raise Misuse(
-                "There is nothing to take back: the effect has no remedy.",
-                hint="Name an effect that was done.",
-            )
+        if change.kind == UNDO:
+            demand_remedy(of)
         prepared = self._prepare(change, of)
         outcomes = prepared.outcomes
         resources = tuple(target.resource for target in prepared.targets)

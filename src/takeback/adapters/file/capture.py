@@ -30,6 +30,7 @@ from takeback.adapters.file.stage import StagedFile
 from takeback.adapters.file.states import ABSENT, FileState, blobs_of
 from takeback.adapters.file.undo import SeenFiles, kept_as_seen, plan_undo
 from takeback.errors import Drifted, Misuse
+from takeback.model.change import UndoTerms
 from takeback.model.effect import Effect
 from takeback.model.plan import Outcome, TargetOutcome, refused
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
@@ -276,10 +277,7 @@ def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
     if not steps:
         hold = effect.id if tools.held else ""
         steps = plan_undo(of, terms, tools, ReadScope(tools.blobs, hold=hold, progress=tools.progress))
-    odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
-    if odd and not terms.on_conflict.skips:
-        hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."
-        raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
+    refuse_conflicts(of, (step.outcome for step in steps), terms)
     moving = [step for step in steps if step.target is not None]
     targets = [step.target for step in moving if step.target is not None]
     payload: dict[str, Any] = {"undo": of.id}
@@ -290,6 +288,13 @@ def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
     saved = [_Saved(step.target.before, step.seen, []) for step in moving if step.target is not None]
     captured = _captured(targets, saved, payload)
     return captured._replace(remedy=told_merged(captured.remedy, [step.outcome for step in moving]))
+
+
+def refuse_conflicts(of: Effect, outcomes: Iterable[TargetOutcome], terms: UndoTerms) -> None:
+    odd = [one for one in outcomes if one.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
+    if odd and not terms.on_conflict.skips:
+        hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."
+        raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
 
 
 def told_merged(remedy: Remedy, outcomes: Iterable[TargetOutcome]) -> Remedy:

@@ -22,7 +22,6 @@ from takeback.adapters.database import (
     obstructed,
     quiet,
     sighted,
-    to_take_back,
 )
 from takeback.adapters.mariadb import markers, net, programs, protection, row_report, undo
 from takeback.adapters.mariadb.ddl import change
@@ -30,7 +29,7 @@ from takeback.adapters.mariadb.logs import OPS
 from takeback.adapters.mariadb.registry import identity_of, op_number, read, refuse_unprotected
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import LOCKED, OVERDUE, Wire, code_of, connected, driver, words
-from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt
+from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt, demand_remedy
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change, OnConflict
 from takeback.model.database import Database, Holder, busy, resource_of, target_of
@@ -91,8 +90,8 @@ class MariaAdapter(DatabaseAdapter):
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
-            database = database_of(to_take_back(of))
-            outcomes = self._outcomes(database, change.undo.on_conflict, to_take_back(of))
+            database = database_of(demand_remedy(of))
+            outcomes = self._outcomes(database, change.undo.on_conflict, demand_remedy(of))
             return Assessment((resource_of(database),), offers, outcomes=outcomes)
         if change.kind == PROGRAM:
             with self._wire(asked_for(change, None)) as wire:
@@ -101,7 +100,7 @@ class MariaAdapter(DatabaseAdapter):
 
     def apply(self, effect: Effect) -> Receipt:
         if effect.change.kind == UNDO:
-            if self._plan_of(to_take_back(effect.of)):
+            if self._plan_of(demand_remedy(effect.of)):
                 return Receipt(self._move_back(effect))
             return Receipt(self._retried(database_of(effect), lambda wire: _take_back(wire, effect)))
         if effect.phase.reviewed is not None:
@@ -260,7 +259,7 @@ class MariaAdapter(DatabaseAdapter):
             return change.plan_of(wire, effect.id)
 
     def _move_back(self, effect: Effect) -> dict[str, Any]:
-        of = to_take_back(effect.of)
+        of = demand_remedy(effect.of)
         with self._wire(database_of(effect)) as wire:
             markers.hold(wire, effect.id)
             markers.hold(wire, f"{of.id}:names")
@@ -314,7 +313,7 @@ class MariaAdapter(DatabaseAdapter):
 
 
 def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
-    of = to_take_back(effect.of)
+    of = demand_remedy(effect.of)
     markers.hold(wire, effect.id)
     if op_number(wire, effect.id):
         return markers.receipt_of(wire, effect.id)

@@ -14,9 +14,8 @@ from takeback.adapters.database import (
     database_of,
     nothing_to_give_up,
     sighted,
-    to_take_back,
 )
-from takeback.adapters.protocol import TRAITS, Assessment, Receipt
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt, demand_remedy
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.change import images_of, send, transact
 from takeback.adapters.redis.connection import Command, RedisLink, good
@@ -59,7 +58,7 @@ class RedisAdapter(DatabaseAdapter):
         if change.kind == UNDO:
             with self._links.to(database) as link:
                 undo = RedisUndo(link, self._blobs, database)
-                outcomes = undo.outcomes(to_take_back(of), change.undo.on_conflict)
+                outcomes = undo.outcomes(demand_remedy(of), change.undo.on_conflict)
         return Assessment((change.resource,), (Offer(Strategy.SNAPSHOT, why=_WHY),), outcomes=outcomes)
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:

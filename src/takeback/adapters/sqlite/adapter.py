@@ -23,9 +23,8 @@ from takeback.adapters.database import (
     obstructed,
     quiet,
     sighted,
-    to_take_back,
 )
-from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt
+from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt, demand_remedy
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import Sessions, SqliteDesk, SqliteSession, changes, path_of, resolved
 from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
@@ -145,7 +144,7 @@ class SqliteAdapter(DatabaseAdapter):
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
-            return self._assess_undo(change, to_take_back(of), offers)
+            return self._assess_undo(change, demand_remedy(of), offers)
         database = asked_for(change, None)
         if change.phase.reviewed:
             return Assessment((resource_of(database),), offers)

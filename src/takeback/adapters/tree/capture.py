@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from takeback.adapters.file.build import NOT_HELD, Tools, can_hold, name_to_hold
-from takeback.adapters.file.capture import inherited_residue, told_merged
+from takeback.adapters.file.capture import inherited_residue, refuse_conflicts, told_merged
 from takeback.adapters.file.mounts import ground_of
 from takeback.adapters.file.os_errors import CannotCapture, translated
 from takeback.adapters.file.states import counted, difference, same
@@ -28,9 +28,7 @@ from takeback.adapters.tree.swap import AGAIN, drifted
 from takeback.adapters.tree.targets import WATCH, contents, in_order, read_targets, units_of
 from takeback.adapters.tree.undo import PathStep
 from takeback.errors import Drifted
-from takeback.model.change import OnConflict
 from takeback.model.effect import Effect
-from takeback.model.plan import Outcome, refused
 from takeback.model.progress import Progress
 from takeback.model.remedy import HARMLESS, Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
@@ -157,8 +155,8 @@ def _grounds(
 
 
 def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, tools: Tools) -> Remedy:
-    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
-    refuse_conflicts(of, steps, effect.change.undo.on_conflict)
+    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    refuse_conflicts(of, (step.outcome for step in steps), effect.change.undo)
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}
     with Places(targets) as places:
@@ -201,13 +199,6 @@ def _times_back(grounds: list[ParentDirectory], places: Places) -> dict[str, tup
             untouched = status.st_mtime_ns in (ground.times[0], ground.times[1])
             found[ground.resource] = (status.st_mtime_ns, ground.times[0] if untouched else now)
     return found
-
-
-def refuse_conflicts(of: Effect, steps: list[PathStep], on_conflict: OnConflict) -> None:
-    odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
-    if odd and not on_conflict.skips:
-        hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."
-        raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
 
 
 def _remedy(name: str, targets: list[Target], payload: dict[str, Any], exact: bool, residue: str) -> Remedy:

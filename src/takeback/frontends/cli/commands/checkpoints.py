@@ -24,7 +24,7 @@ def _checkpoints(asked: Asked) -> int:
             marks += ["with state"] if point.state else []
             told = screen.paint(f"  ({', '.join(marks)})", "dim") if marks else ""
             screen.say(
-                f"{screen.paint(short(point.id), 'cyan')}  {ago(point.at, today):<12}  run {short(point.run)}  "
+                f"{screen.id(point.id)}  {ago(point.at, today):<12}  run {short(point.run)}  "
                 f"{clean(point.label)}{told}"
             )
     return 0

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 from takeback.api import opened_of
 from takeback.audit.diff import DiffPart
 from takeback.frontends.cli.command import Asked, Command, Does, positional
-from takeback.frontends.cli.commands.show import run_named
 from takeback.frontends.cli.output.differences import parts_of, say_parts
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect, State
@@ -29,7 +28,7 @@ def _diff(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
         only = resource_of(options.path) if options.path else ""
-        if run := run_named(tb, options.id):
+        if run := opened_of(tb).run_meant(options.id):
             id, parts = run.id, _parts_of_run(tb, run, only)
         else:
             effect = tb.effect(options.id)

@@ -16,28 +16,21 @@ from takeback.runs.commands.request import directory_of, words_of
 from takeback.storage.protocols import Journal, Query
 
 # Programs whose doing is mostly elsewhere; found by name, so this is a hint and no verdict.
-_ELSEWHERE = {
-    "ssh": "another machine",
-    "scp": "another machine",
-    "rsync": "another machine, if one is named",
-    "curl": "what it sends over the network",
-    "wget": "what it sends over the network",
-    "git": "what `git push` sends to another machine",
-    "docker": "containers and images, which a running service keeps",
-    "podman": "containers and images outside the files it touches here",
-    "kubectl": "a cluster",
-    "terraform": "what it makes at a provider",
-    "aws": "what it makes at a provider",
-    "gcloud": "what it makes at a provider",
-    "systemctl": "services of this machine",
-    "service": "services of this machine",
-    "psql": "a database server",
-    "mysql": "a database server",
-    "redis-cli": "a database server",
-    "npm": "what `npm publish` sends to a registry",
-    "mail": "the mail it sends",
-    "sendmail": "the mail it sends",
+_REACHED = {
+    "another machine": "ssh scp",
+    "another machine, if one is named": "rsync",
+    "what it sends over the network": "curl wget",
+    "what `git push` sends to another machine": "git",
+    "containers and images, which a running service keeps": "docker",
+    "containers and images outside the files it touches here": "podman",
+    "a cluster": "kubectl",
+    "what it makes at a provider": "terraform aws gcloud",
+    "services of this machine": "systemctl service",
+    "a database server": "psql mysql redis-cli",
+    "what `npm publish` sends to a registry": "npm",
+    "the mail it sends": "mail sendmail",
 }
+_ELSEWHERE = {program: what for what, programs in _REACHED.items() for program in programs.split()}
 
 
 class Explained(NamedTuple):

@@ -1,15 +1,8 @@
 """`forget`: give up the power to undo."""
 
 from takeback.frontends.cli.command import Asked, Command, flag, positional
-from takeback.frontends.cli.output.screen import clean, counted, from_here
-from takeback.frontends.cli.session.store import (
-    existing,
-    give,
-    known_effects,
-    nothing_recorded,
-    nothing_yet,
-)
-from takeback.model.ids import short
+from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.session.store import existing, give, known_effects, nothing_yet, tell_nothing
 
 _ARGUMENTS = (
     positional(
@@ -22,32 +15,23 @@ _ARGUMENTS = (
 def _forget(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     if nothing_yet(asked) and not options.ids:
-        screen.say(nothing_recorded(asked))
-        screen.give({"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
-        return 0
+        return tell_nothing(asked, {"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
     with existing(asked, known_effects(options.ids)) as tb:
         decisions = tb.forget(options.ids or None, dry_run=options.dry_run)
         going = [one for one in decisions if one.forget]
-        give(
-            asked,
-            tb,
+        told = [
             {
-                "dry_run": options.dry_run,
-                "forgotten": 0 if options.dry_run else len(going),
-                "decisions": [
-                    {
-                        "effect": one.effect.id,
-                        "summary": one.effect.change.summary,
-                        "forget": one.forget,
-                        "reason": one.why,
-                    }
-                    for one in decisions
-                ],
-            },
-        )
+                "effect": one.effect.id,
+                "summary": one.effect.change.summary,
+                "forget": one.forget,
+                "reason": one.why,
+            }
+            for one in decisions
+        ]
+        forgotten = 0 if options.dry_run else len(going)
+        give(asked, tb, {"dry_run": options.dry_run, "forgotten": forgotten, "decisions": told})
         for one in decisions if options.dry_run else going:
-            id = screen.paint(short(one.effect.id), "cyan")
-            screen.say(f"{id}  {from_here(one.effect.change.summary)}: {clean(one.why)}")
+            screen.say(f"{screen.effect(one.effect)}: {clean(one.why)}")
         verb = "Would forget" if options.dry_run else "Forgot"
         stay = len(decisions) - len(going)
         rest = "" if options.ids else f"; {counted(stay, 'effect')} {'stays' if stay == 1 else 'stay'}"

@@ -7,6 +7,7 @@ from takeback.frontends.cli.command import NUMBER, Asked, Command, Does, filled,
 from takeback.frontends.cli.output.log_table import (
     FIELDS,
     TableContext,
+    asked_for,
     formatted,
     is_folded,
     lines,
@@ -105,7 +106,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
     numbered = not (_filtered(asked) or options.all or options.aborted)
-    told = TableContext(here(), now(), runs, agent_of(asked), numbered, partly_undone(tb, effects))
+    parted, proposed = partly_undone(tb, effects), asked_for(tb, effects, now())
+    told = TableContext(here(), now(), runs, agent_of(asked), numbered, parted, proposed)
     shown = (
         formatted(options.format, effects, told)
         if options.format

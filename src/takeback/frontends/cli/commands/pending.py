@@ -8,7 +8,6 @@ from takeback.frontends.cli.command import Asked, Command, Does
 from takeback.frontends.cli.output.screen import Screen, clean, from_here, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
-from takeback.model.ids import short
 
 
 def _pending(asked: Asked) -> int:
@@ -40,7 +39,7 @@ def proposal_json(effect: Effect) -> dict[str, Any]:
 
 def say_proposal(screen: Screen, effect: Effect) -> None:
     who = f" by {clean(effect.agent)}" if effect.agent else ""
-    screen.say(f"{screen.paint(short(effect.id), 'cyan')}  {from_here(effect.change.summary)}")
+    screen.say(f"{screen.id(effect.id)}  {clean(effect.change.summary)}")
     screen.say(f"          asked for{who} {when(effect.at, now())}")
     screen.say(f"          with {clean(effect.change.args.get('arguments', ''))}")
     screen.say(f"          way back: {screen.paint(from_here(effect.plan), 'red')}")

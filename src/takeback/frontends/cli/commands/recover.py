@@ -10,15 +10,8 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import (
-    Screen,
-    clean,
-    counted,
-    from_here,
-    listed,
-    took,
-)
-from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, show_work, store_path
+from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, near_text, took
+from takeback.frontends.cli.session.store import nothing_yet, show_work, store_path, tell_nothing
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -31,9 +24,7 @@ _AT_REST = "Nothing to recover: every effect is settled."
 def _recover(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({"settled": [], "unsettled": []})
-        return 0
+        return tell_nothing(asked, {"settled": [], "unsettled": []})
     # Not settled on the way in, so that the answer tells all of it.
     with takeback.api.open(store_path(asked), recover=False) as tb:
         show_work(asked, tb)
@@ -137,7 +128,7 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
 
 
 def _run(screen: Screen, one: "DeadRun") -> str:
-    return f"Run {screen.paint(short(one.info.id), 'cyan')} ({clean(one.info.name)})"
+    return f"Run {screen.id(one.info.id)} ({clean(one.info.name)})"
 
 
 def _unsettled_json(one: "Unsettled") -> dict[str, str]:
@@ -146,8 +137,7 @@ def _unsettled_json(one: "Unsettled") -> dict[str, str]:
 
 def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
     for one in found:
-        id = screen.paint(short(one.effect.id), "cyan")
-        screen.say(f"{id}  {from_here(one.effect.change.summary)}: {one.what}")
+        screen.say(f"{screen.effect(one.effect)}: {one.what}")
 
 
 _DRY_RUN = flag("--dry-run", "only list what would be settled")

@@ -31,14 +31,7 @@ from takeback.frontends.cli.output.differences import (
     seconds,
     until,
 )
-from takeback.frontends.cli.output.screen import (
-    answered,
-    clean,
-    here,
-    listed,
-    say_first,
-    warn,
-)
+from takeback.frontends.cli.output.screen import answered, clean, here, listed, say_first, warn
 from takeback.frontends.cli.output.screen import shown as shown_path
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command, taken_back, unanswered
 from takeback.frontends.cli.session.project import refuse_unaskable

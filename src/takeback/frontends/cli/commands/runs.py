@@ -6,7 +6,6 @@ from takeback.frontends.cli.commands.log import tell_dead
 from takeback.frontends.cli.output.log_table import done_in, state_shown
 from takeback.frontends.cli.output.screen import ago, clean
 from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
-from takeback.model.ids import short
 
 
 def _runs(asked: Asked) -> int:
@@ -31,7 +30,7 @@ def _runs(asked: Asked) -> int:
             info = run.info
             failed = screen.paint(f"  ({clean(run.failed)})", "red") if run.failed else ""
             screen.say(
-                f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
+                f"{screen.id(info.id)}  {ago(info.opened_at, today):<10}  "
                 f"{screen.state(state_shown(run), 13)}  {clean(info.agent):<{agent_width}}  "
                 f"{done_in(run):>11}  {clean(info.name)}{failed}"
             )

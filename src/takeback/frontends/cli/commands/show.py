@@ -30,7 +30,6 @@ from takeback.runs.selection import overwriting
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
-    from takeback.model.run import RunInfo
 
 
 _MOST_TARGETS = 20
@@ -39,7 +38,7 @@ _MOST_TARGETS = 20
 def _show(asked: Asked) -> int:
     screen, place, today = asked.screen, here(), now()
     with existing(asked) as tb:
-        if run := run_named(tb, asked.options.id):
+        if run := opened_of(tb).run_meant(asked.options.id):
             from takeback.frontends.cli.output.attention import show_run
 
             show_run(asked, tb, run)
@@ -89,13 +88,8 @@ def _show(asked: Asked) -> int:
         if blockers:
             screen.say("Blocked by later effects that stand on it (undo --cascade takes them too)")
             for one in blockers:
-                screen.say(f"  {screen.paint(short(one.id), 'cyan')}  {from_here(one.change.summary)}")
+                screen.say(f"  {screen.effect(one)}")
     return 0
-
-
-def run_named(tb: "Takeback", name: str) -> "RunInfo | None":
-    """If it is one, and no effect. By id, its beginning, or its name (the newest of that name)."""
-    return None if name.startswith("@") else opened_of(tb).run_meant(name)
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:

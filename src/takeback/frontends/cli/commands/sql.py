@@ -158,11 +158,10 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
         return
     say(f"{verb} the way back of {counted(len(going), 'effect')}:")
     effects = [one.effect for one in going]
-    ids = [asked.screen.paint(short(one.id), "cyan") for one in effects]
     states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
     lines = [
-        f"{id}  {from_here(one.change.summary)}{state}"
-        for one, id, state in zip(effects, ids, states, strict=True)
+        f"{asked.screen.id(one.id)}  {clean(one.change.summary)}{state}"
+        for one, state in zip(effects, states, strict=True)
     ]
     say_first(say, lines, _MOST_LISTED, "  ")
 
@@ -270,7 +269,7 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
     if options.dry_run:
         return _tell_tried(asked, tb, most)
     waits = options.hold or options.ask
-    with session(asked, tb) as run, run.sql(options.address, most=most, review=waits) as database:
+    with session(asked, tb) as run, run.sql(options.address, max_rows=most, hold=waits) as database:
         result = database.execute(words[0])
         effect = result.effect
         if effect and waits:
@@ -350,7 +349,11 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     told = _answer_json(result, effect)
     held = effect is not None and effect.state is State.PROPOSED
     if result.effect and (asked.options.hold or asked.options.ask):
-        told |= {"held": held, "changes": _changes(tb, result.effect)}
+        from takeback.audit.rows import row_json
+        from takeback.engine.review import shown_rows
+
+        rows = shown_rows(tb.store.blobs, result.effect)
+        told |= {"held": held, "changes": [row_json(row) for row in rows]}
     give(asked, tb, told)
     _say_answer(asked, result)
     if effect and held:
@@ -381,13 +384,6 @@ def _amount(effect: Effect) -> str:
     if len(counts) == 1:
         return f": {counts[0][1]}"
     return ": " + "; ".join(f"{clean(table)}: {words}" for table, words in counts) if counts else ""
-
-
-def _changes(tb: "Takeback", effect: Effect) -> list[dict[str, object]]:
-    from takeback.audit.rows import row_json
-    from takeback.engine.review import shown_rows
-
-    return [row_json(row) for row in shown_rows(tb.store.blobs, effect)]
 
 
 def _say_answer(asked: Asked, result: "SqlResult") -> None:

@@ -108,8 +108,7 @@ def _amount(effect: Effect) -> str:
 
 
 def _named(screen: Screen, effect: Effect) -> str:
-    name = screen.paint(short(effect.id), "cyan")
-    return f"{name} {from_here(effect.change.summary)}: {_amount(effect)}"
+    return f"{screen.id(effect.id)} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}"
 
 
 def _tell_held(screen: Screen, status: Status) -> None:
@@ -146,11 +145,13 @@ def _tell_runs(screen: Screen, status: Status) -> None:
     # Single commands have one for each directory, which the next command there continues: such a run is not work in
     # progress.
     listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
+    lasting = len(status.unfinished) - len(listed)
+    beside = f", besides {counted(lasting, 'run')} of the command line" if lasting else ""
     if not listed:
-        screen.say("Runs     none open")
+        screen.say(f"Runs     none open{beside}")
         return
     suspended = sum(one.state is RunState.SUSPENDED for one in listed)
-    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended")
+    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended{beside}")
     today = now()
     dead = {one.info.id for one in status.dead}
     for run in listed[-_MOST_RUNS:]:
@@ -159,7 +160,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             continue
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
-            f"           {screen.paint(short(info.id), 'cyan')} {from_here(info.name)}{agent}: {info.state.value}, "
+            f"           {screen.id(info.id)} {clean(info.name)}{agent}: {info.state.value}, "
             f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
     if len(listed) > _MOST_RUNS:
@@ -175,11 +176,11 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         process = f"its process (pid {one.pid})" if one.pid else "its process"
         doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
         screen.say(
-            f"Dead     {screen.paint(short(info.id), 'cyan')} {from_here(info.name)}{by}: {process} is gone; "
-            f"last heard of {ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
+            f"Dead     {screen.id(info.id)} {clean(info.name)}{by}: {process} is gone; last heard of "
+            f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
         for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():
-            screen.say(f"         it was applying {screen.paint(short(effect.id), 'cyan')}")
+            screen.say(f"         it was applying {screen.id(effect.id)}")
         if one.command and one.ending is not Ending.DROPPED:
             screen.say(f"         its command was killed with it: {from_here(one.command)}")
     _say_some(screen, (), len(status.dead))
@@ -238,7 +239,7 @@ def _tell_retention(screen: Screen, status: Status) -> None:
         effect, at = status.goes_next
         what = from_here(effect.change.summary)
         screen.say(
-            f"         next to go: {screen.paint(short(effect.id), 'cyan')} {what}, "
+            f"         next to go: {screen.id(effect.id)} {what}, "
             f"{ahead(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"
         )
     if status.forgettable:

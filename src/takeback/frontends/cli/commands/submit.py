@@ -8,7 +8,6 @@ from takeback.frontends.cli.command import AGENT, DRY_RUN, Asked, Command, optio
 from takeback.frontends.cli.commands.worker import imported
 from takeback.frontends.cli.output.screen import clean
 from takeback.frontends.cli.session.store import agent_of, give, opened
-from takeback.model.ids import short
 from takeback.model.run import UNFINISHED
 
 _ARGUMENTS = (
@@ -47,7 +46,7 @@ def _submit(asked: Asked) -> int:
             found, *args, key=options.key or "", agent=agent_of(asked), name=options.name, **kwargs
         )
         give(asked, tb, run_info_json(info))
-        name = asked.screen.paint(short(info.id), "cyan")
+        name = asked.screen.id(info.id)
         if info.state in UNFINISHED:
             asked.screen.say(f"Submitted {clean(found.name)} as run {name}.")
             asked.screen.hint(f"`takeback worker {module}` carries it out.")

@@ -5,12 +5,7 @@ import time
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, flag, option
 from takeback.frontends.cli.output.screen import seconds_in_words, took
-from takeback.frontends.cli.session.store import (
-    give,
-    nothing_recorded,
-    nothing_yet,
-    opened,
-)
+from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
 from takeback.model.settings import MOST_SECONDS, bytes_in_words
 
 _ARGUMENTS = (
@@ -32,9 +27,7 @@ def _sweep(asked: Asked) -> int:
         )
     dry = {"dry_run": True} if asked.options.dry_run else {}
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({**dry, "freed": 0, "size": 0})
-        return 0
+        return tell_nothing(asked, {**dry, "freed": 0, "size": 0})
     started = time.perf_counter()
     with opened(asked) as tb:
         if asked.options.dry_run:

@@ -23,7 +23,7 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import from_here, listed
+from takeback.frontends.cli.output.screen import listed
 from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
     earlier,
@@ -40,7 +40,6 @@ from takeback.frontends.cli.session.project import (
 )
 from takeback.frontends.cli.session.store import (
     agent_of,
-    effect_or_run,
     existing,
     give,
     known_effects,
@@ -126,9 +125,8 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
     give(asked, tb, undo_json(UndoResult("done", tuple(effects), (), undo=tuple(undos))))
     for one, undo in zip(effects, undos, strict=True):
         some = "some paths of " if undo.change.undo.partial else ""
-        name = asked.screen.paint(short(one.id), "cyan")
-        what = from_here(one.change.summary)
-        asked.screen.say(f"{_PAST[verb]} {some}{name}  {what}: what was interrupted is finished.")
+        what = f"{some}{asked.screen.effect(one)}"
+        asked.screen.say(f"{_PAST[verb]} {what}: what was interrupted is finished.")
     return 0
 
 
@@ -319,7 +317,7 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
         info = tb.find_run(options.run)
         words = f"--run {typed(options.run, info.id)}{how}"
         return WantedUndo("undo", words, partial(tb.undo, info), _unsettled(tb, info.id))
-    named: list[Any] = [effect_or_run(tb, name) for name in options.ids]
+    named: list[Any] = [opened_of(tb).run_meant(name) or name for name in options.ids]
     left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
     words = " ".join(
         typed(name, getattr(one, "id", "")) for name, one in zip(options.ids, named, strict=True)

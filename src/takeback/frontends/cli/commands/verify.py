@@ -15,12 +15,8 @@ from takeback.errors import (
 )
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import clean, counted, from_here, took
-from takeback.frontends.cli.session.store import (
-    nothing_yet,
-    show_work,
-    store_path,
-)
+from takeback.frontends.cli.output.screen import clean, counted, took
+from takeback.frontends.cli.session.store import nothing_yet, show_work, store_path
 from takeback.model.ids import short
 from takeback.model.record import Flaw
 
@@ -125,7 +121,7 @@ def _say_reach(asked: Asked, hurt: "DamageReach | None") -> None:
         screen.say("The damaged runs are unknown: the journal cannot be read to its end.")
         return
     for info in hurt.damaged:
-        screen.say(f"hurt:    run {screen.paint(short(info.id), 'cyan')} {clean(info.name)}")
+        screen.say(f"hurt:    run {screen.id(info.id)} {clean(info.name)}")
     screen.say(f"{counted(len(hurt.usable), 'run')} can be used as before.")
 
 

@@ -72,9 +72,8 @@ def standing_of(one: "Proposal") -> str:
 
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:
-    name, summary = screen.paint(short(effect.id), "cyan"), effect.change.summary
-    told = f"{from_here(summary)}: {from_here(why.removeprefix(f'{summary}: '))}"
-    screen.say(f"{screen.paint(f'{word:<9}', 'yellow')}{name} {told}")
+    painted = screen.paint(f"{word:<9}", "yellow")
+    screen.say(f"{painted}{screen.id(effect.id)} {clean(effect.change.summary)}: {clean(why)}")
 
 
 def _more(screen: Screen, count: int) -> None:
@@ -205,7 +204,7 @@ def _said(screen: Screen, step: "WorkflowStep") -> str:
     if step.kind not in ("change", "command", "statement"):
         told = f"{step.kind} {told!r}"
     if step.effect:
-        told += f"  {screen.paint(short(step.effect.id), 'cyan')} {step.effect.state.value}"
+        told += f"  {screen.id(step.effect.id)} {step.effect.state.value}"
     if "failed" in step.body:
         told += f"  failed: {clean(step.body['failed']['message'])}"
     if step.body.get("nothing"):

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
@@ -19,7 +19,7 @@ from takeback.frontends.cli.output.screen import (
     near_text,
 )
 from takeback.model.database import is_of_database
-from takeback.model.effect import PERSON, Effect, State
+from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.resource import display
 from takeback.storage.protocols import Query
@@ -40,6 +40,8 @@ _STYLES = {
     "dropped": "dim",
     "stuck": "red",
     "held": "yellow",
+    "waiting for approval": "yellow",
+    "approved": "yellow",
     "proposed": "yellow",
     "intended": "yellow",
 }
@@ -52,6 +54,7 @@ class TableContext(NamedTuple):
     agent: str  # the reader's own
     numbered: bool  # whether the first one is @
     parted: Mapping[str, Sequence[str]] = {}  # by effect that is partly undone: what was taken back
+    asked_for: Mapping[str, str] = {}  # by call that needs an approval: how it stands
 
 
 def is_folded(effect: Effect) -> bool:
@@ -96,7 +99,7 @@ def lines(screen: Screen, effects: Sequence[Effect], told: TableContext, width: 
 
 
 def _cells(effect: Effect, named: Mapping[str, str], told: TableContext) -> _Row:
-    state = shown_state(effect, told.parted)
+    state = _shown_state(effect, told)
     must = (
         state if state != "done" else "",
         "pinned" if effect.pinned else "",
@@ -127,9 +130,11 @@ def _line(screen: Screen, row: _Row, widths: tuple[int, int, int, int], width: i
     return f"{text}{screen.paint(end, style or 'dim')}".rstrip()
 
 
-def shown_state(effect: Effect, parted: Container[str] = ()) -> str:
-    if effect.id in parted:
+def _shown_state(effect: Effect, told: TableContext) -> str:
+    if effect.id in told.parted:
         return "partly undone"
+    if effect.id in told.asked_for:
+        return told.asked_for[effect.id]
     return "held" if effect.waits_for == PERSON and effect.state is State.PROPOSED else effect.state.value
 
 
@@ -220,7 +225,7 @@ def _values(effect: Effect, named: Mapping[str, str], told: TableContext) -> dic
         "id": short(effect.id),
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z", moment) if effect.at else "",
         "ago": ago(effect.at, told.now),
-        "state": shown_state(effect, told.parted),
+        "state": _shown_state(effect, told),
         "agent": clean(effect.agent),
         "run": clean(run.name) if run else "",
         "summary": clean(effect.change.summary),
@@ -273,6 +278,16 @@ def partly_undone(tb: "Takeback", effects: Sequence[Effect]) -> dict[str, tuple[
     from takeback.engine.portion import undone_paths
 
     return undone_paths(tb.store.journal, effects)
+
+
+def asked_for(tb: "Takeback", effects: Sequence[Effect], now: int) -> dict[str, str]:
+    """By call that needs an approval: how it stands."""
+    asked = [one for one in effects if waits_for_approval(one)]
+    if not asked:
+        return {}
+    from takeback.engine.approval import as_it_stands
+
+    return {one.id: as_it_stands(tb.store, one, now).word for one in asked}
 
 
 def state_shown(run: "RunNow") -> str:

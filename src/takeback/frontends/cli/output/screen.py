@@ -7,10 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from takeback.errors import InDoubt, TakebackError
+from takeback.model.ids import short
 from takeback.model.resource import ESCAPED, display
+
+if TYPE_CHECKING:
+    from takeback.model.effect import Effect
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _STATE_STYLES = {
@@ -81,6 +85,13 @@ class Screen(NamedTuple):
 
     def paint(self, text: str, style: str) -> str:
         return painted(text, style) if self.colour and style else text
+
+    def id(self, id: str) -> str:
+        return self.paint(short(id), "cyan")
+
+    def effect(self, effect: "Effect") -> str:
+        """Which, and what it did."""
+        return f"{self.id(effect.id)}  {near_text(clean(effect.change.summary), here())}"
 
     def state(self, state: str, width: int = 0) -> str:
         return self.paint(state.ljust(width), _STATE_STYLES.get(state, ""))

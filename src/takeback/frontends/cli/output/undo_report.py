@@ -159,7 +159,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
         if not wanted.listed:
             screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
         for effect in () if wanted.listed else result.effects:
-            screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {from_here(effect.change.summary)}")
+            screen.say(f"  {screen.effect(effect)}")
         _list_targets(asked, result, f"would {wanted.verb}", moves)
         _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
@@ -169,12 +169,10 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
     _say_along(asked, result.along)
     for id, paths in undone.items():
         whole = len(tb.effect(id).targets)
-        name = screen.paint(short(id), "cyan")
-        screen.say(
-            f"{name} is partly undone: {whole - len(paths):,} of {counted(whole, 'path')} still stand."
-        )
+        stand = f"{whole - len(paths):,} of {counted(whole, 'path')} still stand"
+        screen.say(f"{screen.id(id)} is partly undone: {stand}.")
     for id in result.settled:
-        screen.say(f"{screen.paint(short(id), 'cyan')} is no longer stuck.")
+        screen.say(f"{screen.id(id)} is no longer stuck.")
     if result.state is not None:
         import json
 
@@ -207,10 +205,8 @@ def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
 
 def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
-        id = asked.screen.paint(short(effect.id), "cyan")
-        asked.screen.say(
-            f"Skipped {id} ({from_here(effect.change.summary)}): its targets are already in the earlier state."
-        )
+        what = near_text(clean(effect.change.summary), here())
+        asked.screen.say(f"Skipped {asked.screen.id(effect.id)} ({what}): it is already as it was before.")
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
 

@@ -71,7 +71,7 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
     addresses: list[str] = asked.options.sql
     direct = next((why for one in addresses if (why := _out_of_reach(tb, one))), "")
     _warn_of_held(tb, addresses)
-    with run.program(*addresses, says=shown(tuple(argv)), tell=_tell) as seen:
+    with run.program(*addresses, summary=shown(tuple(argv)), tell=_tell) as seen:
         environment = {**os.environ, **seen.environment}
         if direct:
             warn(

@@ -1,18 +1,37 @@
-"""The frame of every command that changes the world: join the run, make one change, tell what happened or would."""
+"""The frame of every command that changes the world: join the run, make one change, tell what happened or would.
+And of those that decide on effects: find those that are named, decide, tell what became of each."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import opened_of
 from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
-from takeback.frontends.cli.command import AGENT, DRY_RUN, RUN, Asked, flag, option, repeated
-from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import from_here, here, shown, took
-from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
+from takeback.frontends.cli.command import (
+    AGENT,
+    DRY_RUN,
+    RUN,
+    Argument,
+    Asked,
+    flag,
+    option,
+    positional,
+    repeated,
+)
+from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
+from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
+from takeback.frontends.cli.session.store import (
+    existing,
+    give,
+    known_effects,
+    opened,
+    rehearsal,
+    session,
+)
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.settings import bytes_in_words
 from takeback.storage.protocols import Query
@@ -20,12 +39,13 @@ from takeback.storage.protocols import Query
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.change import Change
-    from takeback.model.effect import Effect
+    from takeback.model.run import RunInfo
     from takeback.policy.checks import Check
     from takeback.runs.run import Run
 
     Content = bytes | Iterable[bytes]
 
+_MOST_LISTED = 10
 
 # What every command that changes the world takes.
 CHANGING = (
@@ -115,7 +135,7 @@ def _told_if_done() -> Iterator[list[str]]:
 
 def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
     screen = asked.screen
-    screen.say(f"{past_tense(effect)} in {lasted}: {screen.paint(short(effect.id), 'cyan')}")
+    screen.say(f"{past_tense(effect)} in {lasted}: {screen.id(effect.id)}")
     if effect.remedy and effect.remedy.residue:
         screen.say(screen.paint(f"Undo would leave behind: {from_here(effect.remedy.residue)}", "yellow"))
 
@@ -236,6 +256,89 @@ def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
         screen.say(f"  cannot be brought back: {from_here(one)}")
     if plan["residue"]:
         screen.say(f"  undo would leave behind: {from_here(plan['residue'])}")
+
+
+# Decide on effects: accept, apply, discard, pin, unpin.
+
+
+def on_effects(all_of_it: str, *more: Argument) -> tuple[Argument, ...]:
+    ids = positional("ids", "ID", "effects, or runs by id or name", nargs="*")
+    return (ids, option("--run", "R", all_of_it), *more, DRY_RUN)
+
+
+def made_in(tb: "Takeback", run: "RunInfo") -> list[str]:
+    return [one.id for one in tb.effects(run=run, state=State.DONE) if not one.is_undo]
+
+
+def held_in(tb: "Takeback", run: "RunInfo") -> list[str]:
+    return [one.id for one in tb.effects(run=run, state=State.PROPOSED) if one.waits_for == PERSON]
+
+
+class EffectDecision(NamedTuple):
+    asked: Asked
+    tb: "Takeback"
+    verb: str
+    wanted: tuple[str, ...]  # the ids of the effects that are decided on
+
+    def until_error(
+        self, decide: "Callable[[], tuple[Effect, ...]]", *decided: State
+    ) -> "tuple[tuple[Effect, ...], list[TakebackError]]":
+        """Of several, those that were decided on before one failed stay so."""
+        before = [self.tb.effect(id) for id in self.wanted]
+        try:
+            return decide() if self.wanted else (), []
+        except TakebackError as error:
+            after: list[Effect] = []
+            with suppress(TakebackError):
+                after = [self.tb.effect(id) for id in self.wanted]
+            both = zip(after, before, strict=False)
+            done = tuple(one for one, was in both if one.state in decided and one.state != was.state)
+            if not done:
+                raise
+            return done, [error]
+
+    def say(self, done: str, effect: "Effect", how: str = "") -> None:
+        screen = self.asked.screen
+        said = f"Would {self.verb}" if self.asked.options.dry_run else done
+        screen.say(f"{said} {screen.effect(effect)}{how}")
+
+    def tell(
+        self,
+        effects: "Sequence[Effect]",
+        say: "Callable[[Effect], None]",
+        errors: Sequence[TakebackError] = (),
+    ) -> int:
+        screen, told = self.asked.screen, [effect_json(effect) for effect in effects]
+        give(self.asked, self.tb, {"effects": told} | as_field(screen, errors) if errors else told)
+        for effect in effects[:_MOST_LISTED]:
+            say(effect)
+        if len(effects) > _MOST_LISTED:
+            screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
+        if not effects:
+            screen.say(f"There was nothing to {self.verb}.")
+        told_trouble(screen, errors)
+        return exit_code(bool(effects), errors)
+
+
+@contextmanager
+def decision_on(
+    asked: Asked, verb: str, of_run: "Callable[[Takeback, RunInfo], list[str]]"
+) -> Iterator[EffectDecision]:
+    """On the effects that are named. `of_run`: those of a run that are meant."""
+    ids, run = asked.options.ids, asked.options.run
+    if bool(ids) == bool(run):
+        raise Misuse(
+            f"Name the effects to {verb}, or a run with --run.",
+            hint=f"`takeback {verb} @` is for the newest.",
+        )
+    with existing(asked, known_effects(ids, run or "")) as tb:
+        chosen = [tb.find_run(run)] if run else [opened_of(tb).run_meant(name) or name for name in ids]
+        found = ([tb.effect(one).id] if isinstance(one, str) else of_run(tb, one) for one in chosen)
+        # Each once: a run may be named beside one of its effects.
+        yield EffectDecision(asked, tb, verb, tuple(dict.fromkeys(id for some in found for id in some)))
+
+
+# Words of the command line.
 
 
 def mode_of(text: str) -> int:

@@ -322,10 +322,3 @@ def thrown_away(asked: Asked) -> Iterator[Takeback]:
                 for box in layers.boxes():
                     with suppress(OSError):
                         remove_layer(os.path.dirname(layers.place_of(f"{box}/layer")), layers.base_of(box))
-
-
-def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
-    """An effect by its id, or a run by its id or name."""
-    if name.startswith("@"):
-        return name
-    return opened_of(tb).run_meant(name) or name

@@ -139,8 +139,8 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         marks += ["by someone else"] if effect.change.facts.others else []
         told = f"  ({', '.join(marks)})" if marks else ""
         lines.append(
-            f"{asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
-            f"{clean(effect.agent)}  {from_here(effect.change.summary)}{told}"
+            f"{asked.screen.id(effect.id)}  {ago(effect.at, today)}  "
+            f"{clean(effect.agent)}  {near_text(clean(effect.change.summary), place)}{told}"
         )
     say_first(say, lines, _MOST_LISTED, "  ")
     scope = asking.span.scope
