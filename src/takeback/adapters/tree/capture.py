@@ -155,7 +155,7 @@ def _grounds(
 
 
 def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, tools: Tools) -> Remedy:
-    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
     refuse_conflicts(of, (step.outcome for step in steps), effect.change.undo)
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}

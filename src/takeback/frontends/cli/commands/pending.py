@@ -39,7 +39,7 @@ def proposal_json(effect: Effect) -> dict[str, Any]:
 
 def say_proposal(screen: Screen, effect: Effect) -> None:
     who = f" by {clean(effect.agent)}" if effect.agent else ""
-    screen.say(f"{screen.id(effect.id)}  {clean(effect.change.summary)}")
+    screen.say(screen.effect(effect))
     screen.say(f"          asked for{who} {when(effect.at, now())}")
     screen.say(f"          with {clean(effect.change.args.get('arguments', ''))}")
     screen.say(f"          way back: {screen.paint(from_here(effect.plan), 'red')}")

@@ -108,7 +108,7 @@ def _amount(effect: Effect) -> str:
 
 
 def _named(screen: Screen, effect: Effect) -> str:
-    return f"{screen.id(effect.id)} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}"
+    return f"{screen.id(effect.id)} {from_here(effect.change.summary)}: {_amount(effect)}"
 
 
 def _tell_held(screen: Screen, status: Status) -> None:
@@ -160,7 +160,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             continue
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
-            f"           {screen.id(info.id)} {clean(info.name)}{agent}: {info.state.value}, "
+            f"           {screen.id(info.id)} {from_here(info.name)}{agent}: {info.state.value}, "
             f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
     if len(listed) > _MOST_RUNS:
@@ -176,7 +176,7 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         process = f"its process (pid {one.pid})" if one.pid else "its process"
         doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
         screen.say(
-            f"Dead     {screen.id(info.id)} {clean(info.name)}{by}: {process} is gone; last heard of "
+            f"Dead     {screen.id(info.id)} {from_here(info.name)}{by}: {process} is gone; last heard of "
             f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
         for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():

@@ -15,7 +15,7 @@ from takeback.errors import (
 )
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import clean, counted, took
+from takeback.frontends.cli.output.screen import clean, counted, from_here, took
 from takeback.frontends.cli.session.store import nothing_yet, show_work, store_path
 from takeback.model.ids import short
 from takeback.model.record import Flaw

@@ -91,7 +91,7 @@ class Screen(NamedTuple):
 
     def effect(self, effect: "Effect") -> str:
         """Which, and what it did."""
-        return f"{self.id(effect.id)}  {near_text(clean(effect.change.summary), here())}"
+        return f"{self.id(effect.id)}  {from_here(effect.change.summary)}"
 
     def state(self, state: str, width: int = 0) -> str:
         return self.paint(state.ljust(width), _STATE_STYLES.get(state, ""))

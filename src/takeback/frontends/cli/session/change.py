@@ -22,7 +22,7 @@ from takeback.frontends.cli.command import (
     repeated,
 )
 from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
-from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
+from takeback.frontends.cli.output.screen import from_here, here, shown, took
 from takeback.frontends.cli.session.store import (
     existing,
     give,

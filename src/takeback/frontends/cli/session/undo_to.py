@@ -140,7 +140,7 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         told = f"  ({', '.join(marks)})" if marks else ""
         lines.append(
             f"{asked.screen.id(effect.id)}  {ago(effect.at, today)}  "
-            f"{clean(effect.agent)}  {near_text(clean(effect.change.summary), place)}{told}"
+            f"{clean(effect.agent)}  {from_here(effect.change.summary)}{told}"
         )
     say_first(say, lines, _MOST_LISTED, "  ")
     scope = asking.span.scope
