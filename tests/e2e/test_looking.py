@@ -13,7 +13,7 @@ import pytest
 from takeback.errors import Misuse
 from takeback.storage.sqlite.store import default_path
 from tests.docs.test_json_page import made as a_call
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import CommandLine, surroundings
 from tests.world import World
 
 
