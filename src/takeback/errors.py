@@ -6,7 +6,7 @@ _UNTOUCHED = ("Nothing was changed. ", "Nothing was done. ", "Nothing was touche
 
 
 class TakebackError(Exception):
-    """What happened, in one sentence; `hint` says what to do about it."""
+    """The base of all errors: what happened, in one sentence; `hint` says what to do."""
 
     exit_code = 1
 
@@ -25,7 +25,7 @@ class TakebackError(Exception):
 
 
 class Failed(TakebackError):
-    """We acted, it did not hold, and the world is known."""
+    """takeback acted and failed; the state of the world is known."""
 
     exit_code = 1
 
@@ -35,11 +35,11 @@ class ApplyFailed(Failed):
 
 
 class UndoFailed(Failed):
-    """An undo could not be carried out; what it touched is back where it was."""
+    """An undo failed; its targets are back in the state before it."""
 
 
 class DidNotHappen(Failed):
-    """Nothing happened, for certain: raise it in an action that was declined."""
+    """Nothing happened, for certain: an action raises it, for example if the service declined."""
 
 
 class StatementFailed(Failed):
@@ -47,8 +47,10 @@ class StatementFailed(Failed):
 
 
 class VerifyFailed(Failed):
-    """The change was made, did not pass its check, and was undone. A probe raises it if it finds something other than
-    requested; `receipt` is what it found, so that it can be compensated."""
+    """The change was made, failed its check, and was undone.
+
+    A `verify` function raises it if it finds something other than requested; `receipt` is what it found, for the undo.
+    """
 
     def __init__(
         self, message: str, *, hint: str = "", effect: str | None = None, receipt: object = None
@@ -64,11 +66,11 @@ class Misuse(TakebackError):
 
 
 class Renamed(Misuse):
-    """The word was replaced by another, which the hint names; nothing was done."""
+    """This name was replaced; the hint has the new one. Nothing was done."""
 
 
 class Refused(TakebackError):
-    """We did not act; the world is untouched."""
+    """takeback did not act; the world is untouched."""
 
     exit_code = 3
 
@@ -82,7 +84,7 @@ class ApprovalExpired(Refused):
 
 
 class NoRemedy(Refused):
-    """No way back could be prepared, so the change was not made. `allowable`: `allow_inexact` would make it."""
+    """The change could not be undone, so it was not made. `allowable`: `allow_inexact` would make it."""
 
     def __init__(
         self, message: str, *, hint: str = "", effect: str | None = None, allowable: bool = False
@@ -96,7 +98,7 @@ class Drifted(Refused):
 
 
 class Conflict(Refused):
-    """Something stands in the way of an undo: it was changed since, or cannot be reached or read."""
+    """An undo is blocked: a target was changed since, or cannot be reached or read."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class KeyReused(Refused):
 
 
 class Spent(Refused):
-    """A call that was made before the run went back; making it once more has to be said."""
+    """The run made this call before it went back to a checkpoint; `run.fork` allows it again."""
 
 
 class Blocked(Refused):
@@ -137,7 +139,7 @@ class Blocked(Refused):
 
 
 class Forgotten(Refused):
-    """The power to undo this effect was given up."""
+    """The undo data of this effect was deleted."""
 
 
 class ValidationFailed(Refused):
@@ -149,27 +151,27 @@ class PreconditionFailed(Refused):
 
 
 class Stuck(TakebackError):
-    """We acted, and the world is where we cannot vouch for it: a person is needed."""
+    """takeback acted, and the state of the world is uncertain: a person is needed."""
 
     exit_code = 4
 
 
 class Diverged(Stuck):
-    """A workflow's function no longer asks for what is recorded of its run."""
+    """The function of a workflow no longer makes the steps that its run has recorded."""
 
 
 class ByHand(Stuck):
-    """The way back is a person's to go, or ours failed for good."""
+    """Only a person can undo it, or its automatic undo failed for good."""
 
 
 class Unavailable(TakebackError):
-    """Not now; trying again is safe."""
+    """Not possible now; trying again is safe."""
 
     exit_code = 5
 
 
 class AwaitingApproval(Unavailable):
-    """Nothing was done yet: a person has to say yes first, before `until` (microseconds since 1970; 0: at any time)."""
+    """A person must approve first, before `until` (microseconds since 1970; 0: at any time). Nothing was done yet."""
 
     def __init__(self, message: str, *, hint: str = "", effect: str | None = None, until: int = 0) -> None:
         super().__init__(message, hint=hint, effect=effect)
@@ -181,31 +183,31 @@ class LeaseHeld(Unavailable):
 
 
 class LeaseLost(Unavailable):
-    """Someone else took the run over while we were away."""
+    """Another process took the run over in between."""
 
 
 class StoreBusy(Unavailable):
-    """Another process is in the middle of a change to the same thing, or of a long write to the store."""
+    """Another process is changing the same target, or writing to the store for long."""
 
 
 class Superseded(StoreBusy):
-    """Something was recorded after this was decided, so it has to be decided again; nothing was changed."""
+    """A newer record made this decision outdated; decide again. Nothing was changed."""
 
 
 class RowsHeld(StoreBusy):
-    """Someone has rows of a database, and did not let go of them in time; nothing of the change was made."""
+    """Another session locked rows of a database for too long; nothing was changed."""
 
 
 class ActionMissing(Unavailable):
-    """A function that the journal names is not here, or is another one by now."""
+    """A function that the journal names cannot be imported, or has changed."""
 
 
 class ResourceUnreachable(Unavailable):
-    """The target, or the place for the way back, cannot be reached (disk full, read-only, no rights)."""
+    """The target, or the place for undo data, cannot be reached (disk full, read-only, no rights)."""
 
 
 class StoreFull(ResourceUnreachable):
-    """The disk under the store is full; what is in the store is sound."""
+    """The disk under the store is full; the store itself is sound."""
 
 
 class ServerUnreachable(ResourceUnreachable):
@@ -213,14 +215,14 @@ class ServerUnreachable(ResourceUnreachable):
 
 
 class InDoubt(TakebackError):
-    """The answer was lost, and it may have happened: look, and do not repeat it. `effect` is the one in doubt."""
+    """The answer was lost, so the change may have happened: look, do not repeat it. `effect`: the one in doubt."""
 
     exit_code = 7
     others: tuple[str, ...] = ()  # effects that are in doubt at the same time
 
 
 class Corrupt(TakebackError):
-    """Our own data is wrong."""
+    """Data of takeback itself is damaged."""
 
     exit_code = 6
 
@@ -230,7 +232,7 @@ class BlobMissing(Corrupt):
 
 
 class BlobDamaged(Corrupt):
-    """A blob does not have the bytes its name promises."""
+    """A blob has other bytes than its name says."""
 
 
 class RecordInvalid(Corrupt):

@@ -114,7 +114,7 @@ class TestDoubt:
         bank.fund("anna", 1000)
         bank.misbehave(how)
         with tb.run("buy") as run:
-            with pytest.raises(takeback.ApplyFailed, match="not known"):
+            with pytest.raises(takeback.ApplyFailed, match="outcome is unknown"):
                 run.call(pay, *BOTH, 300, key="order-7")
             run.call(pay, *BOTH, 300, key="order-7")
         assert paid(bank) == [300]

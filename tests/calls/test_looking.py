@@ -195,7 +195,9 @@ def test_finding_17_what_a_crash_left_is_shown(crashed: Crashed, capsys: pytest.
 
     status = said("status")
     assert "Dead " in status and "its process (pid " in status and "2 effects in force" in status
-    assert "`takeback recover` takes its effects back and calls functions of examples.payments:pay" in status
+    assert (
+        "`takeback recover` takes its effects back. That calls functions of examples.payments:pay." in status
+    )
     for name in ("log", "runs"):
         assert "1 run died and needs recovery" in said(name)
     told = json.loads(said("status", "--json"))

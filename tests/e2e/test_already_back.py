@@ -18,7 +18,7 @@ def test_undo_without_a_name_passes_over_what_is_back_already(takeback: CommandL
     said = takeback.done("undo")
 
     assert said.out.startswith(f"Skipped {gone['id'][:8]} (write b")
-    assert "): it is already as it was before.\nTook back 1 file in " in said.out
+    assert "): its targets are already in the earlier state.\nTook back 1 file in " in said.out
     assert not (world / "a").exists()
 
 
@@ -29,8 +29,8 @@ def test_when_all_is_back_already_there_is_nothing_to_undo(takeback: CommandLine
     said = takeback("undo")
 
     assert said.code == 3
-    told = f"There is nothing to undo in this project: all that is done ({gone['id'][:8]})"
-    assert said.err.startswith(f"error: {told} is already as it was before.\nhint: ")
+    told = f"There is nothing to undo in this project: the targets of all effects ({gone['id'][:8]})"
+    assert said.err.startswith(f"error: {told} are already in the earlier state.\nhint: ")
     assert takeback("undo", "--json").json["outcome"] == "refused"
 
 
@@ -40,7 +40,10 @@ def test_a_named_effect_that_is_back_already_is_not_counted(takeback: CommandLin
     before = takeback.done("runs", "--json").json
 
     for words in (("undo", "@"), ("undo", "@", "--dry-run")):
-        assert takeback.done(*words).out == "Nothing to take back: b is already as it was before.\n"
+        assert (
+            takeback.done(*words).out
+            == "Nothing to take back: b is already in the state before the effect.\n"
+        )
     told = takeback.done("undo", "@", "--json").json
     assert (told["outcome"], told["undo"], told["targets"][0]["outcome"]) == ("done", [], "already")
     assert takeback.done("runs", "--json").json == before  # nothing happened, so nothing is recorded
@@ -51,7 +54,7 @@ def test_a_redo_of_what_is_there_again_changes_nothing(takeback: CommandLine, wo
     takeback.done("undo")
     (world / "b").write_text("2")
 
-    assert takeback.done("redo").out == "Nothing to bring back: b is already as it was before the undo.\n"
+    assert takeback.done("redo").out == "Nothing to bring back: b is already in the state before the undo.\n"
 
 
 def test_only_what_was_changed_is_counted(takeback: CommandLine, world: World) -> None:

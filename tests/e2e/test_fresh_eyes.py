@@ -85,7 +85,7 @@ def test_fresh_eyes_5_status_says_what_recover_does(takeback: CommandLine, world
         "    print('here', flush=True)\n"
         "    time.sleep(100)\n",
     )
-    assert "ends it: none of its effects is in force" in takeback.done("status").out
+    assert "ends it; none of its effects is in force" in takeback.done("status").out
     assert "would be ended" in takeback.done("recover", "--dry-run").out
     assert takeback.done("status", "--json").json["dead"][0]["ending"] == "nothing"
 
@@ -109,7 +109,7 @@ def test_fresh_eyes_5_status_says_that_changes_in_place_stay(takeback: CommandLi
     child.stdout.close()
 
     said = takeback.done("status")
-    assert "records what its command changed, which stays" in said.out
+    assert "records the changes of its command; they stay" in said.out
     assert takeback.done("status", "--json").json["dead"][0]["ending"] == "recorded"
     deadline = time.monotonic() + 60
     while "recorded and stays" not in (told := takeback("recover").out):

@@ -80,7 +80,7 @@ def test_what_a_killed_command_had_changed_is_shown_and_then_dropped(
     assert world.picture() == before
     status = takeback.done("status")
     assert (
-        "saves what its command had changed as a drop, which `takeback apply` makes"
+        "saves the changes of its command as a drop; `takeback apply` can make them"
         in status.out + status.err
     )
     assert takeback.done("status", "--json").json["dead"][0]["command"].startswith("sh -c")

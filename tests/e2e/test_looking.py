@@ -4,14 +4,16 @@ import os
 import pwd
 import re
 import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from takeback.errors import Misuse
 from takeback.storage.sqlite.store import default_path
 from tests.docs.test_json_page import made as a_call
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import CommandLine, surroundings
 from tests.world import World
 
 
@@ -357,3 +359,52 @@ def test_the_options_of_log_work_together(takeback: CommandLine, world: World) -
     assert takeback.done("log", "--since", "2999-01-01").out.startswith("No effects match")
     assert takeback("log", "--format", "json", "-p").code == 2
     assert len(takeback.done("log", "--format", "json", "--since", "1h", "--all").out.splitlines()) == 3
+
+
+def test_paths_are_near_in_dry_runs_and_of_calls_that_wait_for_a_person(
+    takeback: CommandLine, world: World
+) -> None:
+    with TemporaryDirectory(prefix="n") as root:  # a short name, because long arguments are cut in summaries
+        _tell_near_paths(CommandLine(root), Path(root))
+
+
+def _tell_near_paths(takeback: CommandLine, world: Path) -> None:
+    root = os.fspath(world)
+    (world / "a").write_text("1\n")
+    (world / "c.json").write_text("{}")
+    (world / "post.py").write_text(
+        "import sys, takeback\n"
+        "@takeback.action(undo=takeback.MANUAL('fetch it back'))\n"
+        "def send(to):\n"
+        "    raise TimeoutError('no answer')\n"
+        "if __name__ == '__main__':\n"
+        "    tb = takeback.open()\n"
+        "    with tb.run('write', agent='writer') as run:\n"
+        "        try:\n"
+        "            run.call(send, sys.argv[1])\n"
+        "        except takeback.AwaitingApproval as waiting:\n"
+        "            if not sys.argv[2:]:\n"
+        "                raise\n"
+        "            tb.approve(waiting.effect, by='bea', answer='by hand')\n"
+        "            run.call(send, sys.argv[1])\n"
+    )
+    for words in ((f"{root}/mail",), (f"{root}/mail", "and approve")):
+        made = [sys.executable, "post.py", *words]
+        subprocess.run(made, cwd=root, env=surroundings(), capture_output=True, check=False)
+    (waiting,) = takeback.done("pending", "--json").json
+    (stuck,) = takeback.done("status", "--json").json["in_doubt"]
+    assert waiting["summary"] == f'call send(to="{root}/mail")'
+
+    for words in (
+        ("pending",), ("approve", waiting["id"], "--by", "bea", "--answer", "by hand", "--dry-run"), ("status",),
+        ("approve", waiting["id"], "--by", "bea", "--answer", "by hand"), ("settle", stuck, "--happened", "--dry-run"),
+        ("recover", "--dry-run"), ("settle", stuck, "--happened"), ("write", "new", "--dry-run"),
+        ("mkdir", "dir", "--dry-run"), ("rm", "a", "--dry-run"), ("mv", "a", "b", "--dry-run"),
+        ("ln", "a", "b", "--dry-run"), ("chmod", "600", "a", "--dry-run"), ("chmod", "600", "a"),
+        ("edit", "c.json", "--set", "/a=1", "--dry-run"), ("run", "--dry-run", "--", "touch", "new"),
+        ("pin", "@", "--dry-run"), ("accept", "@", "--dry-run"), ("log", "--all"), ("forget", "@", "--dry-run"),
+        ("undo", "--dry-run"), ("undo",), ("redo", "--dry-run"), ("show", "@"), ("runs",),
+    ):  # fmt: skip
+        said = takeback.done(*words, input="text")
+        exact = f'with {{"to":"{root}/mail"}}'
+        assert root not in said.out.replace(exact, "") + said.err, words

@@ -59,6 +59,66 @@ def test_the_undo_of_a_move_over_another_file_tells_what_each_name_has_again(
     assert redone.startswith("Brought back 1 move in ") and "  a → b\n" in redone
 
 
+def test_a_rename_by_a_command_is_one_line_as_the_move_of_a_file_is(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("a")
+    (world / "t").write_text("t")
+    (world / "dir/sub").mkdir(parents=True)
+    (world / "dir/sub/file").write_text("f")
+    script = "mv a b; mv dir new; mkdir in; mv t in/t; touch made"
+    told = takeback("run", "--", "sh", "-c", script).err
+    assert "takeback: 3 moved, 2 added (0 bytes): " in told
+    assert "3 moved, 2 added" in takeback.done("log").out
+
+    moves = ["b → a", "in/t → t", "new → dir"]
+    planned, undone = takeback.done("undo", "--dry-run").out, takeback.done("undo").out
+    assert undone.startswith("Took back 3 moves, 2 paths in ")
+    for said in (planned, undone):
+        assert sorted(line.split("  ")[-1] for line in said.splitlines() if "→" in line) == moves
+        assert "file" not in said and "made  removed" in said
+
+    planned, redone = takeback.done("redo", "--dry-run").out, takeback.done("redo").out
+    assert redone.startswith("Brought back 3 moves, 2 paths in ")
+    for said in (planned, redone):
+        assert "  a → b\n" in said and "  t → in/t\n" in said and "  dir → new\n" in said
+    assert (world / "new/sub/file").read_text() == "f"
+
+
+def test_a_rename_over_a_file_by_a_command_says_that_the_file_is_back(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("a")
+    (world / "b").write_text("other")
+    takeback.done("run", "--", "mv", "a", "b")
+
+    assert "  b → a; b is again what it was\n" in takeback.done("undo").out
+    assert "  a → b\n" in takeback.done("redo").out
+    (world / "b").write_text("mine")
+    forced = takeback.done("undo", "--force").out
+    assert "→" not in forced and "that was there is saved" in forced
+    assert "→" not in takeback.done("redo").out, "it brings back what force had overwritten"
+
+
+def test_equal_files_are_no_rename(takeback: CommandLine, world: World) -> None:
+    for name in ("a", "b"):
+        (world / name).write_text("same")
+        os.utime(world / name, (1, 1))
+    takeback.done("run", "--", "sh", "-c", "mv a c; mv b d")
+
+    assert "2 added, 2 deleted" in takeback.done("log").out
+    assert "Took back 4 files" in takeback.done("undo").out
+
+
+def test_a_renamed_file_that_was_edited_too_is_two_lines(takeback: CommandLine, world: World) -> None:
+    (world / "a").write_text("a")
+    takeback.done("run", "--", "sh", "-c", "mv a b; echo more >> b")
+
+    undone = takeback.done("undo").out
+
+    assert "Took back 2 files" in undone and "→" not in undone
+
+
 def test_what_was_moved_on_is_named_with_what_to_do(takeback: CommandLine, world: World) -> None:
     earlier = takeback.write("other", "text")["id"]
     (world / "a").write_text("a")

@@ -90,7 +90,7 @@ def test_that_what_is_of_others_cannot_be_changed_inside_is_told_before_and_afte
 
     told = person.takeback("explain", "--", "make").stdout
     assert "files and directories of other users or groups" in told
-    assert f"{theirs}: belongs to user {USER + 1}, group {USER}" in told
+    assert f"\n  theirs: belongs to user {USER + 1}, group {USER}" in told
 
     words = ("--", "sh", "-c", "echo new >> theirs")
     failed = person.takeback("run", *words)

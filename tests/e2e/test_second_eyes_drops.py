@@ -103,7 +103,7 @@ def test_second_eyes_2_and_12_a_forced_apply_that_is_killed(
     dry = takeback.done("recover", "--dry-run")
 
     assert f"it was applying {drop[:8]}" in status.out
-    assert "recover` finishes what was being applied, or takes it back" in status.out
+    assert "recover` finishes the interrupted `apply`, or takes it back" in status.out
     assert [(one["ending"], one["in_doubt"]) for one in told["dead"]] == [("applied", [drop])]
     assert all("1 run died and needs recovery" in one for one in logs)
     assert drop[:8] in dry.out

@@ -248,7 +248,7 @@ def test_second_eyes_14_objects_of_git_that_stay_are_not_called_as_before(
     _run(takeback, "echo 1 >a; git add a; git -c user.name=n -c user.email=e commit -qm x")
 
     said = takeback.done("undo", "@", "--", ".git/objects")
-    assert "already as it was before" not in said.out
+    assert "already in the" not in said.out
     assert "3 git objects, which git itself removes" in said.out
 
 

@@ -273,7 +273,8 @@ Variables = Mapping[str, str | None]  # None: taken away
 
 
 def put_variables(blobs: Blobs, found: Variables) -> str:
-    """The digest under which they are found again; empty for none. Salted: nobody can guess a value and compare."""
+    """The digest under which they are found again; empty for none. Salted, so that no one can guess a value and
+    compare."""
     if not found:
         return ""
     told = {_told(name): None if value is None else _told(value) for name, value in sorted(found.items())}

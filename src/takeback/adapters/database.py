@@ -60,7 +60,8 @@ def asked_for(change: Change, of: Effect | None) -> Database:
 
 
 def sighted(effect: Effect, receipt: dict[str, Any] | None, held: bool = False) -> Sighting:
-    """By the marker: `receipt` is what is there, None if it is not; `held`: it waits for a decision."""
+    """The standing by the marker. `receipt`: what the marker holds, None without a marker. `held`: it waits for a
+    decision."""
     there = receipt is not None
     standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
     target = TargetSighting(target_of(database_of(effect), effect.id), standing, {"there": there})
@@ -81,7 +82,7 @@ def found_with(effect: Effect, receipt: dict[str, Any] | None) -> FoundChange | 
 
 
 def frozen(data: Any) -> Any:
-    """What was written as JSON, with tuples for its lists."""
+    """Read from JSON, with tuples for lists."""
     return tuple(map(frozen, data)) if isinstance(data, list) else data  # pyright: ignore
 
 
@@ -241,8 +242,6 @@ def nothing_to_give_up() -> None:
 
 
 class Rows(NamedTuple):
-    """The answer to a statement."""
-
     rows: tuple[tuple[Any, ...], ...] = ()
     columns: tuple[str, ...] = ()
     rowcount: int = -1
@@ -323,8 +322,8 @@ class Reviewed(NamedTuple):
 
     # What `commit` would tell; None: nothing was changed, and it was rolled back.
     receipt: dict[str, Any] | None
-    rows: Iterable[RowChange] = ()  # nobody can read them later, until it is kept
-    how: str = OPEN  # "prepared": the database holds it, whoever ends; "open": only this session does
+    rows: Iterable[RowChange] = ()  # they cannot be read later, until the change is kept
+    how: str = OPEN  # "prepared": held by the database, also after our end; "open": by this session
 
 
 @runtime_checkable
@@ -349,9 +348,7 @@ class Databases(Protocol):
         """Raises `Refused` if changes could not be captured, `ResourceUnreachable` if the server does not answer."""
         ...
 
-    def rows(self, effect: Effect) -> Iterator[RowChange]:
-        """The rows that the effect changed."""
-        ...
+    def rows(self, effect: Effect) -> Iterator[RowChange]: ...
 
     def cover(self, database: Database) -> Cover: ...
 

@@ -20,7 +20,7 @@ class Traits(NamedTuple):
     # A marker made in the same step as the change tells whether it happened, whatever came later.
     marks: bool = False
     redoes: bool = True  # what was taken back can be brought back
-    watches: bool = False  # has found(): someone else makes the change, and it is told by comparing
+    watches: bool = False  # has found(): someone else makes the change, and a comparison finds it
     # Has release(): it holds things outside the blobs for as long as an effect can be undone.
     holds: bool = False
     # It calls functions of the application: what it did is settled by asking, or by a person.
@@ -32,12 +32,12 @@ class Traits(NamedTuple):
     # Has unchanged(): what it assessed for an undo is recognised without reading it again.
     glances: bool = False
     keeps: bool = False  # has needed(): blobs that no effect names
-    one_writer: bool = False  # what is held in it keeps everyone else from writing
+    one_writer: bool = False  # a transaction held in it blocks every other writer
 
 
 _DATABASE = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
 _TREE = Traits(exact=True, holds=True, merges=True, divides=True)
-# Here, so that whoever has an effect and asks no adapter need not load one.
+# Here, so that code that only has an effect need not load an adapter.
 TRAITS = {
     "box": Traits(atomic=True, exact=True, boxes=True, keeps=True),
     "call": Traits(exact=False, marks=True, redoes=False, calls=True),

@@ -175,7 +175,7 @@ def _anchors(
     while index >= 0:
         at, new_at = pairs[index]
         index = before[index]
-        if index < 0 or pairs[index] != (at - 1, new_at - 1):  # else it is found by going on from that one
+        if index < 0 or pairs[index] != (at - 1, new_at - 1):  # else found by searching on
             found.append((at, new_at))
     return found[::-1]
 

@@ -1,4 +1,4 @@
-"""Takeback: a store opened. What it does is written in the files beside this one, one function for each method."""
+"""`Takeback`: an open store. The files beside this one have one function for each method."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ class Takeback:
 
     @property
     def tell(self) -> Callable[[str], None]:
-        """Hears what is waited for, or about to be called."""
+        """Called with a sentence when takeback waits, or is about to call a function."""
         return self._opened.tell
 
     @tell.setter
@@ -69,7 +69,7 @@ class Takeback:
 
     @property
     def given_up(self) -> "list[GivenUp]":
-        """Ways back that were given up by policy, in this process."""
+        """Effects whose undo data this process deleted by policy."""
         return self._opened.given_up
 
     @property
@@ -86,7 +86,7 @@ class Takeback:
         self, name: str, agent: str = "", *, on_death: str = "undo", project: "Path | None" = None
     ) -> "Run":
         """Begin a run; use it as a context manager. If it fails or its process dies, its effects are undone, unless
-        `on_death` is "accept". It belongs to the project around `project`, else around the current directory."""
+        `on_death` is "accept". It belongs to the project of the directory `project` (default: the current one)."""
         if on_death == "keep":
             raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
@@ -109,9 +109,9 @@ class Takeback:
     def session(
         self, name: str, agent: str = "", wait: float = 10, *, project: "Path | None" = None
     ) -> "Run":
-        """The open run of that name, or a new one: for commands that each are a process of their own. It is left
-        open, not taken back, when such a process ends; let go of it with `run.leave()`. With `project` each project
-        has a run of its own by that name."""
+        """The open run of that name, or a new one: for work of several processes, one after the other. The end of a
+        process leaves the run open; release it with `run.leave()`. With `project`, each project has its own run of that
+        name."""
         begun = self._beginning(name, agent, project)
         where = None if project is None else begun.get("project", "")
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
@@ -182,7 +182,7 @@ class Takeback:
         return changed_rows(self._opened.parts, found, table, limit).rows
 
     def runs(self, *, project: "Path | None" = None, scope: "Scope | None" = None) -> tuple[RunInfo, ...]:
-        """Oldest first; with `project` those that began in that project or touched it."""
+        """Runs, oldest first; with `project`, those that began in that project or touched it."""
         where = scope_of(self.store.journal, project) if project is not None else scope
         return tuple(self.store.journal.runs(scope=where))
 
@@ -212,7 +212,7 @@ class Takeback:
     unpin = _handed(decisions.unpin)
 
     def keep(self, *what: object, **wishes: object) -> NoReturn:
-        """Renamed: says which word is meant, and does nothing."""
+        """Renamed: raises an error that says the new name."""
         raise Renamed(
             "tb.keep was renamed.",
             hint="tb.accept accepts a change that was made, tb.apply makes a held one.",
@@ -241,7 +241,7 @@ class Takeback:
     copy_to = _handed(upkeep.copy_to)
 
     def size(self) -> int:
-        """Bytes on disk."""
+        """The size of the store on disk, in bytes."""
         return self.store.bytes_on_disk()
 
     submit = _handed(workflows.submit)
@@ -264,11 +264,10 @@ class Takeback:
 
 def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
     """Open the store at that path or `postgresql://` address, and create it if it does not exist. Opening and reading
-    recover nothing. Before the first change takeback recovers what a crash left, as far as no function must be called,
-    unless `recover` is False: `tb.recovered` lists the recovered effects, `tb.unrecovered` says why recovery was not
-    possible (the disk is full). `tb.dead_runs()` shows the rest; `tb.recover()` recovers all of it, and so does a
-    worker. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix` for its large blobs; give it once, the store
-    remembers it."""
+    recover nothing. Before the first change takeback recovers what a crash left, without calling functions, unless
+    `recover` is False. `tb.recovered` lists the recovered effects, `tb.dead_runs()` what is left. `tb.recover()` or a
+    worker recovers that too. `tb.unrecovered` says why recovery failed (a full disk). `blobs`, for a store in
+    PostgreSQL: `s3://bucket/prefix` for its large blobs; give it once, the store remembers it."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."

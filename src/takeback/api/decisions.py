@@ -1,4 +1,4 @@
-"""What a person decides: accept, apply or discard what is held, pin, approve, say what became of a doubt."""
+"""What a person decides: accept, apply or discard held changes, pin, approve, settle a call in doubt."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -101,13 +101,14 @@ class OpenStore:
         return self.here() if counts else None
 
     def effect(self, id: str, *, project: "Path | None" = None) -> Effect:
-        """By id, any unique prefix of at least 4 characters, `@` for the newest (undos do not count), `@~2` for the
-        second before it; with `project` of those of that project."""
+        """Find an effect by id, by a unique prefix of at least 4 characters, or as `@` (the newest, not counting undos)
+        or `@~2` (the second before it). With `project`, look only at its effects."""
         scope = scope_of(self.store.journal, project) if project is not None else self.scope_for(id)
         return effect_named(self.store.journal, id, scope)
 
     def find_run(self, name: str) -> RunInfo:
-        """By id, unique prefix, or name: the newest of that name, on the command line first of this project."""
+        """Find a run by id, unique prefix or name: the newest of that name. The command line prefers runs of this
+        project."""
         try:
             scope = self.here()
         except Refused:
@@ -159,7 +160,7 @@ class OpenStore:
         id = new_id()
         body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value} | belongs
         if undoing:
-            # How it was asked for: whoever has to finish it must do it the same way.
+            # How it was asked for: recovery must finish it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
         if only is not None:
             from takeback.model.plan import ONLY

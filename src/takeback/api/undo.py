@@ -198,8 +198,8 @@ def redo(
     agent: str = "",
     project: "Path | None" = None,
 ) -> "UndoResult":
-    """Redo the last undo, as a whole; all effects of one undo, by its result; or one effect, by itself or by its undo.
-    With `project`, the last undo in that project."""
+    """Redo the last undo; or all effects of one undo, named by its result; or one effect, named by itself or by its
+    undo. With `project`, the last undo in that project."""
     from takeback.model.change import on_conflict_named
 
     on_conflict_named(on_conflict)

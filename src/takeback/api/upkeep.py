@@ -178,7 +178,7 @@ def forget(
             before_change(opened)
         decisions = by_policy(opened.parts, opened.store.settings, now())
     else:
-        # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
+        # A damaged record is no reason to keep it: forgetting lets the store continue without it.
         ids = [id_of(opened.store.journal, name, scope=opened.scope_for(name)) for name in names_of(what)]
         if not dry_run:
             before_change(opened)
@@ -357,7 +357,7 @@ def _space(opened: OpenStore, more: int = 0) -> "Space":
 
 
 def _give_up(opened: OpenStore, decisions: "Sequence[Verdict]") -> int:
-    """Noted first: a kill in between must not lose the line that tells of it. How many bytes were freed."""
+    """How many bytes were freed. Noted first: a kill in between must not lose the line for the user."""
     from takeback.retention.forget import forget
     from takeback.storage.notes import Bound, GivenUp, note
 

@@ -218,7 +218,7 @@ def resume(
     before_change(opened)
     lease = opened.acquire(info.id, wait)
     try:
-        # Asked again now that nobody else can add to it: keys are made from how many effects it has.
+        # Asked again now that no other process can add to it: keys are made from the number of its effects.
         info = next(opened.store.journal.runs((info.id,)))
         _refuse_over(info)
         durable = info.on_death is OnDeath.RESUME
@@ -241,7 +241,7 @@ def resume(
 
 
 def _settle_calls(opened: OpenStore, info: RunInfo, lease: Lease) -> None:
-    """Of a run that goes on, or ends: whether calls that its process left in the middle have happened."""
+    """Of a run that continues or ends: find out whether calls that its process left unfinished have happened."""
     from takeback.engine.recover import open_in, settle_all
     from takeback.engine.settled import named
     from takeback.model.resource import function_in
@@ -257,8 +257,8 @@ def _settle_calls(opened: OpenStore, info: RunInfo, lease: Lease) -> None:
 def _gone_back(
     opened: OpenStore, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str"
 ) -> "Checkpoint":
-    """What came after the checkpoint is taken back. That it is to be is recorded first: whoever finds this
-    unfinished goes on with it."""
+    """Take back everything after the checkpoint. This is recorded first, so that recovery finishes an interrupted
+    return."""
     from takeback.engine.recover import settle_open
     from takeback.engine.stuck import Taker
     from takeback.engine.undo import Undoer

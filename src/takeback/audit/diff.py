@@ -143,7 +143,6 @@ def _properties(before: TargetState, after: TargetState) -> list[str]:
 
 
 def _times(before: TargetState, after: TargetState) -> tuple[str, ...]:
-    """Where nothing else is different."""
     if "mtime" not in before or "mtime" not in after:
         return ()
     old, new = (

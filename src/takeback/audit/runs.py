@@ -109,7 +109,7 @@ class Ending(Enum):
     FINISHED = "finished"  # an undo, or a redo
     STUCK = "stuck"  # it waits for a person
     DROPPED = "dropped"  # what its command had changed is saved as a drop; nothing else is left of it
-    APPLIED = "applied"  # what was held or dropped was being applied: that is finished, or taken back
+    APPLIED = "applied"  # a held or dropped effect was being applied: that is finished, or taken back
     NOTHING = "nothing"  # none of its effects is in force
 
 
@@ -121,7 +121,7 @@ class DeadRun(NamedTuple):
     pid: int  # of the process that had it; 0 if that is not known
     last_at: int  # when it was last heard of
     in_force: int  # effects of it that are done
-    in_doubt: tuple[Effect, ...]  # of which nobody has seen yet whether they happened
+    in_doubt: tuple[Effect, ...]  # whose outcome is not known yet
     functions: tuple[str, ...]  # actions of which settling it calls functions
     ending: Ending
     command: str = ""  # one that was killed with it; what it had changed becomes a drop
@@ -148,7 +148,7 @@ def _died(store: Store, now: int) -> Iterator[RunInfo]:
             continue
         if (info.state is RunState.OPEN and info.on_death is not OnDeath.LEAVE) or _in_flight(store, info):
             yield info
-    # Of a run that has ended: what was held or dropped, and was being applied.
+    # Of a run that has ended: a held or dropped effect that was being applied.
     known = {info.id for info in unfinished}
     applied = {one.run for one in store.journal.effects(Query(states=(State.INTENDED,)))} - known
     left = tuple(run for run in sorted(applied) if store.leases_at_home.free(run, now))

@@ -55,18 +55,18 @@ class Status(NamedTuple):
     held: tuple[Effect, ...]  # ready, and waiting for a person
     drops: tuple[Effect, ...]  # dropped, and can still be applied
     proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
-    in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
+    in_doubt: tuple[Effect, ...]  # calls whose outcome is unknown
     settings: Settings
     limits: Limits
     pinned_bytes: int
     baseline_bytes: int  # of copies of watched directories; ways back may need some of the same bytes
     goes_next: "tuple[Effect, int] | None"  # the oldest that is accepted, and when its time is over
-    given_up: tuple[GivenUp, ...]  # ways back that were given up, and nobody was told yet
+    given_up: tuple[GivenUp, ...]  # ways back that were given up, not reported yet
     suspect: bool
     retired: str  # what became of a store that takes nothing new
     read_only: bool
     full: bool  # there is no room on its disk for the few pages that a change needs
-    attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
+    attention: tuple[RunInfo, ...]  # runs of workflows that cannot continue without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker has taken
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
 

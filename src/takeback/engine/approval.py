@@ -35,7 +35,7 @@ def refuse_unsettleable(effect: Effect) -> None:
 
 
 def settle(parts: Parts, lease: Lease, effect: Effect, happened: bool, receipt: Any, by: str) -> None:
-    """Recorded with who said it. Asked again now that nobody else can: it may have come to rest in the meantime."""
+    """Recorded with the person who said it. Looked at again under the lease: it may have been settled in between."""
     (effect,) = parts.journal.effects(Query(ids=(effect.id,)))
     refuse_unsettleable(effect)
     kind, what = (Kind.DONE, "it happened") if happened else (Kind.ABORT, "it did not happen")
@@ -44,14 +44,14 @@ def settle(parts: Parts, lease: Lease, effect: Effect, happened: bool, receipt: 
         body["receipt"] = {"result": as_json(receipt, "The receipt")}
     parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body)])
     if effect.is_undo and not happened:
-        # It stays as it is: whoever takes the run back must not try again and again.
+        # It stays as it is: an undo of the run must not try again and again.
         (of,) = parts.journal.effects(Query(ids=(effect.undoes,)))
         if of.state is State.DONE and not of.accepted:
             parts.journal.append(None, [Draft(Kind.ACCEPT, of.run, of.id, {"why": ACCEPTED})])
 
 
 class Books(Protocol):
-    """What it is looked up in: whoever only tells how things stand has no more."""
+    """What a proposal is looked up in. Code that only reports has nothing more."""
 
     @property
     def journal(self) -> Journal: ...
@@ -143,7 +143,7 @@ def _decided(effect: Effect, decision: Decision) -> Refused:
 def decide(
     books: Books, effect: Effect, approved: bool, by: str, answer: str, why: str = "", *, now: int
 ) -> None:
-    """Recorded, with what exactly it is for. Nobody's lease is needed: the run that asked may be waiting."""
+    """Recorded with the exact proposal. No lease is needed: the run that asked may be waiting."""
     refuse_undecidable(books, effect, now)
     if not by.strip():
         raise Misuse("An approval needs the name of who gives it.", hint="For example --by bea.")
@@ -201,7 +201,6 @@ class Proposal(NamedTuple):
 
 
 def proposals(books: Books, now: int) -> tuple[Proposal, ...]:
-    """Oldest first."""
     found = list(books.journal.effects(Query(states=(State.PROPOSED,))))
     return tuple(as_it_stands(books, one, now) for one in found if waits_for_approval(one))
 

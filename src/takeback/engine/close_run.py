@@ -15,16 +15,16 @@ UNMADE = "Its run ended without asking for it again."
 
 
 def cannot_end(parts: Parts, run: str) -> bool:
-    """While one of its effects is stuck the run stays open: what it did before may be needed to put that right. So it
-    does while a command that it watches goes on."""
+    """The run stays open while one of its effects is stuck, because its earlier effects may be needed to fix that, and
+    while a command that it watches is running."""
     return _in_the_way(_unsettled(parts, run))
 
 
 def close_rolled_back(
     parts: Parts, lease: Lease, result: UndoResult, outcome: str, told: Mapping[str, Any] | None = None
 ) -> bool:
-    """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on. `told`
-    is what else is recorded of its end."""
+    """A run ends only when nothing more can be done for it; else it stays open, and the next recovery continues.
+    `told`: more fields of the record of its end."""
     left = _unsettled(parts, lease.run)
     ends = not result.postponed and not _in_the_way(left)
     if outcome == RunState.UNDONE and result.outcome != "done":
@@ -40,8 +40,8 @@ def close(parts: Parts, lease: Lease, outcome: RunState) -> None:
 
 
 def closing(parts: Parts, run: str, body: dict[str, Any], left: Iterable[Effect]) -> list[Draft]:
-    """The records of its end, to be appended together. `left` is what of it is not settled: nobody but the run itself
-    makes what was approved, so without the run its key is free again. One that is suspended goes on asking."""
+    """The records of its end, to be appended together. `left`: its unsettled effects. Only the run itself makes an
+    approved call, so without the run the key is free again. A suspended run keeps asking."""
     close = Draft(Kind.CLOSE, run, "", body)
     if body["outcome"] == RunState.SUSPENDED:
         return [close]

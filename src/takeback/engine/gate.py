@@ -53,7 +53,6 @@ def passed(
 
 
 def gated(change: Change, assessment: Assessment, terms: AskedAt) -> Change:
-    """As it is proposed to a person."""
     until = terms.asked_at + terms.patience if terms.patience else 0
     gate = Approvable(assessment.offers[0].residue, until)
     return change._replace(phase=change.phase._replace(waits=PERSON, gate=gate))

@@ -147,7 +147,7 @@ def refuse_unstaged(change: Change) -> None:
 
 
 def refuse_unmet(expects: Callable[[], bool] | None) -> None:
-    """What cannot be answered does not hold."""
+    """A precondition that raises an error counts as false."""
     if expects is None:
         return
     try:

@@ -56,7 +56,8 @@ def adapter_of(parts: Parts, name: str) -> Adapter:
 
 
 def stage_of(parts: Parts, adapter: Adapter, doing: str) -> AbstractContextManager[None]:
-    """A stage of an effect. A server does its part unseen; what a function does is nobody's to draw over."""
+    """A stage of an effect. The work of a server is not seen, and no progress is drawn over the output of a
+    function."""
     if adapter.traits.calls:
         parts.progress.aside()
         return nullcontext()
@@ -92,7 +93,7 @@ def held_in(parts: Parts, resource: str) -> list[Effect]:
 
 
 def named(parts: Parts, resource: str, error: RowsHeld) -> RowsHeld:
-    """A file of SQLite has one writer at a time: what is held in it is what has it."""
+    """With one writer at a time, the held transaction is the one that blocks."""
     engine = ENGINES.get(resource.partition("://")[0], "")
     if error.effect or not (engine and TRAITS[engine].one_writer):
         return error

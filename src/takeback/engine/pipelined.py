@@ -69,7 +69,7 @@ def _server(about: Effect | Change | Database) -> str:
 
 
 class PipelinedJournal:
-    """The same journal; a single `done` is held until the next append. Nobody may be told of it before `flush`."""
+    """The same journal; a single `done` is held until the next append. It must not be reported before `flush`."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -115,7 +115,7 @@ class PipelinedJournal:
         return unrecorded(held[0].effect, f"{what} was called", error)
 
     def effects(self, query: Query) -> Iterator[Effect]:
-        # Who asks for another key, before each call, is not told less for what is held.
+        # The question for another key, before each call, does not miss the held record.
         if not query.key:
             self.flush()
         return self._journal.effects(query)

@@ -144,7 +144,7 @@ def refuse_impossible(journal: Journal, effect: Effect) -> None:
 
 
 def _in_doubt(effect: Effect) -> Stuck:
-    """Nobody knows whether it happened, so nobody knows whether there is anything to take back."""
+    """Refuse a call in doubt: it is unknown whether there is anything to take back."""
     return Stuck(
         f"Effect {short(effect.id)} is in doubt: {effect.note}", hint=way_out(effect), effect=effect.id
     )
@@ -159,7 +159,7 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> tuple[Effect
             of = next(effect for effect in wanted if effect.id == undo.undoes)
             adapter = adapter_of(parts, undo.change.adapter)
             if isinstance(adapter, Doubting) and adapter.must_be_settled(undo, of):
-                raise _in_doubt(undo)  # whether it was made up for already is what nobody knows
+                raise _in_doubt(undo)  # it is unknown whether it was compensated already
             continue
         if undo.undoes in ids:
             raise being_undone(undo)
@@ -182,7 +182,6 @@ def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome])
 
 
 def _brought_back_by(parts: Parts, redo: Effect) -> Effect | None:
-    """What a redo brought back."""
     if not redo.undoes:
         return None
     (undo,) = parts.journal.effects(Query(ids=(redo.undoes,)))
@@ -207,7 +206,7 @@ def _stands(parts: Parts, effect: Effect) -> bool:
 
 
 def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
-    """What the chosen ones were built on, and what those were built on."""
+    """The effects that the chosen ones need, and those that these need in turn."""
     seen = set(chosen)
     missing = {need for effect in chosen.values() for need in effect.needs} - seen
     while missing:
@@ -318,8 +317,8 @@ def _about(effect: Effect, error: TakebackError) -> TakebackError:
 
 
 def refuse_needed(parts: Parts, effect: Effect, left: Collection[str]) -> None:
-    """Where a later effect stays that said it needs this one, or that may be about the same thing. What is on the same
-    paths or rows is found by comparing."""
+    """Conflicts with a later effect that stays and that needs this one, or may be about the same thing. Effects on the
+    same paths or rows are found by comparison."""
     for later in (*needing(parts, effect), *neighbours(parts, effect)):
         if later.id in left:
             raise Blocked(
@@ -398,8 +397,8 @@ def _after_later(
     undone_before: Sequence[tuple[Target, int]],
     on_conflict: OnConflict,
 ) -> TargetOutcome:
-    """What the later effect found is what this one left, or someone came between. Of what is compared by its meaning
-    the adapter tells, when its turn comes."""
+    """What the later effect found is what this one left, or someone came between. For targets that are compared by
+    meaning, the adapter decides when their turn comes."""
     found = [each for each in undone_before if overlaps(each[0].resource, target.resource)]
     later, order = found[-1]
     left = target.after.get("then") or target.before.get("then") or target.after

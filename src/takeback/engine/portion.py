@@ -24,8 +24,6 @@ _COMPARED = 5_000  # names; comparing more takes longer than a hint is worth
 
 
 class Chosen(NamedTuple):
-    """What an undo of some paths means."""
-
     effects: tuple[Effect, ...]
     only: frozenset[str]  # resources, with those that go along
     along: tuple[Companion, ...]
@@ -85,7 +83,7 @@ def with_only(effect: Effect, resources: Collection[str]) -> Effect:
 
 
 def meant(parts: Parts, effect: Effect, only: Collection[str] | None) -> Effect:
-    """What an undo of it has to take back: what stands, and of that the paths that were asked for."""
+    """The targets for an undo: those that still stand, and of them the requested paths."""
     stands = standing(parts, effect)
     return stands if only is None or not _divides(parts, effect) else with_only(stands, only)
 

@@ -55,7 +55,7 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("undo", Standing.AFTER): Step(TIDY, DONE),
     ("undo", Standing.FOREIGN): Step("", STICK),
     ("undo", Standing.UNKNOWN): Step("", STICK),
-    # Nobody can be asked, and a second time under the same key is once.
+    # Its outcome cannot be looked up, but a second call with the same key counts once.
     ("again", Standing.UNKNOWN): Step(APPLY, DONE),
     # A person had a look: what is someone else's by now stays stuck.
     ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
@@ -89,7 +89,7 @@ def recover(
     left_alone: set[str] = set()
     states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
     for info in list(parts.journal.runs(unfinished=True)):
-        # Whoever goes on with a workflow settles what was left of it, and knows its functions.
+        # The worker that continues a workflow settles its open calls, and knows its functions.
         if info.on_death is OnDeath.RESUME or (only and info.id != only):
             left_alone.add(info.id)
             continue
@@ -115,7 +115,7 @@ def recover(
         finally:
             parts.leases.release(lease)
     told = {one.effect for one in settled}
-    # Of a run that has ended: what was held, and was being made when its process died.
+    # Of a run that has ended: a held effect that was being applied when its process died.
     left = (State.INTENDED, State.STUCK) if stuck_too else (State.INTENDED,)
     if not only:
         settled += _of_ended_runs(parts, me, now, lasts, told, left, left_alone, calls)
@@ -138,11 +138,11 @@ def _is_left(parts: Parts, info: RunInfo, states: tuple[State, ...], alone: bool
 
 
 def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[Settled]:
-    """What it left in flight; then it ends, if it did not wait for something."""
-    # Asked again now that nobody else can add to it: it may have ended well in the meantime.
+    """Settle its open effects; then end it, unless it waits for something."""
+    # Looked at again under the lease: it may have ended well in between.
     (info,) = parts.journal.runs((lease.run,))
     settled = settle_open(parts, lease, states)
-    # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
+    # The authors of changes after its watcher died are unknown: they are recorded, and a person decides.
     unwatched = {one.effect for one in settled if one.cause is Cause.UNWATCHED}
     if info.state is RunState.OPEN:
         from takeback.engine.review import settle_reviewed
@@ -173,7 +173,7 @@ def settle_all(parts: Parts, lease: Lease, found: Iterable[Effect]) -> list[Sett
 
 
 def _in_flight(found: Iterable[Effect]) -> tuple[Effect, ...]:
-    """What waits for a person is in nobody's way and stays."""
+    """Effects that wait for a person block nothing and stay."""
     return tuple(effect for effect in found if effect.waits_for != PERSON)
 
 
@@ -228,7 +228,7 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         parts.refuse_without_room(0)
         found = settle(parts, lease, effect)
     except (Unavailable, InDoubt, Refused) as error:
-        parts.blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it
+        parts.blobs.disown()  # else the next record of any process would fail because of the loss
         return told._replace(outcome="left", detail=str(error))
     if found is None:
         return told._replace(outcome="aborted", detail=NOTHING)
@@ -247,7 +247,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     step = RECOVERY.get((row or making, standing))
     detail = sighting.detail if sighting else ""
     if effect.begun and standing is not Standing.BEFORE:
-        return "stuck", detail or BEGUN  # that it is to be seen does not say that it was not made up for
+        return "stuck", detail or BEGUN  # that it is visible does not mean that it was not compensated
     if step is None:
         return "stuck", detail
     why = f"Its process ended in the middle; the target was found {standing.value}."
@@ -312,8 +312,8 @@ def end_undo(parts: Parts, lease: Lease, info: RunInfo) -> None:
 
 
 def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
-    """An undo of several effects goes on where it stopped: what was asked for is written in the run's first record.
-    If it was on its way back because not all could be undone, it goes on with that."""
+    """Continue an undo of several effects where it stopped; the first record of the run says what was asked for. If it
+    was on its way back because not everything could be undone, continue with that."""
     opened, *more = parts.journal.records(kinds=(Kind.OPEN,), run=info.id)
     wanted = tuple(opened.body.get("undoing", ()))
     if any(record.body.get(BRINGING_BACK) for record in more):
@@ -371,7 +371,7 @@ def _of_ended_runs(
         except LeaseHeld:
             continue
         try:
-            # Asked again now that nobody else can: it may have come to rest in the meantime.
+            # Looked at again under the lease: it may have been settled in between.
             fresh = next(parts.journal.effects(Query(ids=(effect.id,), damaged_too=True)), effect)
             if fresh.state in states:
                 settled.append(_settle(parts, lease, fresh))

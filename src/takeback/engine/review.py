@@ -46,8 +46,6 @@ def _nothing_is_saved(size: int) -> None:
 
 
 class TriedStatement(NamedTuple):
-    """What a statement would do."""
-
     answer: Rows
     effect: Effect | None = None  # as it would be proposed; None if nothing would change
     rows: tuple[RowChange, ...] = ()
@@ -77,7 +75,7 @@ def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str
 
 
 def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int) -> Effect:
-    """Durable before the database is told to hold it."""
+    """Durable before the database is asked to hold it."""
     found = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
     rows = parts.blobs.put(_packed(found))
     reviewed = Review(shown.how, shown.receipt or {}, rows, until)
@@ -88,7 +86,7 @@ def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int
 
 
 def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
-    """Committed, and seen to be. From the intent on it is decided: whoever comes after a crash commits it too."""
+    """Commit and confirm it. From the intent on it is decided: recovery after a crash commits it too."""
     parts.refuse_if_suspect()
     adapter, reviewed = adapter_of(parts, effect.change.adapter), effect.phase.reviewed
     assert reviewed
@@ -159,7 +157,7 @@ def drop_all(parts: Parts, lease: Lease) -> int:
 
 
 def shown_rows(blobs: Blobs, effect: Effect) -> list[RowChange]:
-    """What it would change; one more than `MOST_ROWS` if there are more."""
+    """The rows that it would change; one more than `MOST_ROWS` if there are more."""
     assert effect.phase.reviewed
     packed = b"".join(blobs.read(effect.phase.reviewed.rows))
     return [RowChange(*row) for row in json.loads(packed)]

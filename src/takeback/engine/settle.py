@@ -57,7 +57,7 @@ def carry_out(
         for one in staged:
             run_checks(checks, one, AFTER)
     except LeaseLost:
-        raise  # whoever has the run now settles it
+        raise  # the process that holds the run now settles it
     except InDoubt as error:
         return found_out(parts, lease, adapter, effect, error)
     except ByHand as error:
@@ -67,7 +67,7 @@ def carry_out(
         raise
     except BaseException as error:
         if receipt is None and isinstance(error, (RowsHeld, DidNotHappen)):
-            # Known without asking; and whoever has the rows could keep us from asking, too.
+            # Known without a query; a session that has the rows could block a query, too.
             abort(parts, lease, adapter, effect, sentence_of(error))
             raise
         take_back(parts, lease, adapter, effect, sentence_of(error))
@@ -173,8 +173,8 @@ def _record(
     try:
         parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body), *with_it])
     except LeaseLost:
-        raise  # whoever has the run now settles it
-    except (Unavailable, InDoubt, Refused) as error:  # it is refused by a store that was moved meanwhile
+        raise  # the process that holds the run now settles it
+    except (Unavailable, InDoubt, Refused) as error:  # refused by a store that was moved in between
         if effect.state is not State.INTENDED:
             raise
         called = traits_of(effect.change).calls and not effect.is_undo
@@ -224,7 +224,7 @@ def take_back(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why:
 
 
 def _said_first(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
-    """What must not be called twice is recorded before it is called once: whoever finds it in the middle leaves it to a
+    """Record a call that must not run twice before its first try, so that recovery leaves an unfinished one to a
     person."""
     if not isinstance(adapter, Doubting) or not adapter.must_be_settled(effect, effect):
         return effect

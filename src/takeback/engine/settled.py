@@ -15,7 +15,7 @@ from takeback.storage.protocols import Journal, Query
 
 
 def functions_of(journal: Journal, info: RunInfo) -> tuple[str, ...]:
-    """The actions whose probes and undos would be called, each once; empty if nobody's code is needed."""
+    """The actions whose `verify` and undo functions would be called, each once; empty if no user code is needed."""
     return named(_concerned(journal, info))
 
 
@@ -36,18 +36,17 @@ def _concerned(journal: Journal, info: RunInfo) -> Iterator[Effect]:
 
 
 def still_to_undo(journal: Journal, info: RunInfo) -> Iterator[Effect]:
-    """What the first record of an undo asks for and is still done; it may have died before it announced any of it."""
+    """The effects that the first record of an undo asks for and that are still done; it may have died before it
+    began."""
     opened = next(journal.records(kinds=(Kind.OPEN,), run=info.id))
     if wanted := tuple(opened.body.get("undoing", ())):
         yield from journal.effects(Query(ids=wanted, states=(State.DONE,), newest=True))
 
 
 class Cause(StrEnum):
-    """What an outcome alone does not tell."""
-
     PLAIN = ""
     IN_DOUBT = "in_doubt"  # whether it happened cannot be asked now
-    UNWATCHED = "unwatched"  # what was changed while nobody watched was recorded, and stays
+    UNWATCHED = "unwatched"  # changes without a watcher were recorded, and stay
     UNDO_FINISHED = "undo_finished"
     REDO_FINISHED = "redo_finished"
 
@@ -66,7 +65,7 @@ class Settled(NamedTuple):
 def in_words(one: Settled) -> str:
     told = {
         "done": "had been made; recorded as done",
-        "aborted": "had not been completed; its target is as it was before",
+        "aborted": "was not completed; its target is in the earlier state",
         "stuck": "needs a person",
         "undone": "was taken back with its run",
         "left": "stays, because someone changed it since",

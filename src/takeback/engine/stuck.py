@@ -1,4 +1,4 @@
-"""What is stuck, taken back because a person says so: it is settled first, and then undone like anything else."""
+"""Undo stuck effects on request of a person: they are settled first, and then undone like any other."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -65,7 +65,7 @@ def to_settle(plan: Plan) -> tuple[Settling, ...]:
 
 @contextmanager
 def _holding(parts: Parts, stuck: Sequence[Settling], own: Lease, taker: Taker) -> Iterator[dict[str, Lease]]:
-    """Their runs, so that nobody settles them in another way until this is over. By run."""
+    """Their runs with a lease each, so that no other process settles them until this is over."""
     leases = {own.run: own}
     with ExitStack() as stack:
         for run in sorted({one.effect.run for one in stuck} - {own.run}):
@@ -77,11 +77,11 @@ def _holding(parts: Parts, stuck: Sequence[Settling], own: Lease, taker: Taker) 
 def _settled(
     parts: Parts, plan: Plan, stuck: Sequence[Settling], leases: dict[str, Lease]
 ) -> tuple[Plan, dict[str, Remedy]]:
-    """What is left to undo, and what undos that were given up have taken back, by effect. The run of the undo was
-    opened with what it is for, so whoever comes after a crash right after this goes on with it."""
+    """The effects left to undo, and by effect the parts that abandoned undos have taken back. The run of the undo was
+    opened with what it is for, so recovery continues it after a crash at this point."""
     taken: dict[str, Remedy] = {}
     for one in stuck:
-        # Asked again now that nobody else can: it may have come to rest in the meantime.
+        # Looked at again under the lease: it may have been settled in between.
         (effect,) = parts.journal.effects(Query(ids=(one.effect.id,)))
         if effect.state is not State.STUCK:
             continue

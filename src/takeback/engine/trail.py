@@ -1,8 +1,8 @@
 """How the journal explains that a file is not as an effect left it: merges of ours changed it since.
 
 An undo with merge takes an edit out from under later effects, so these no longer find what they left. Each such undo
-recorded what it found and what it left. Where these records lead without a gap from what an effect left to what is
-there now, every byte of the difference is known, and the effect is taken back by a merge without being asked to.
+recorded what it found and what it left. If these records lead without a gap from the state that an effect left to the
+present one, every byte of the difference is known. Then a plain undo takes the effect back by a merge.
 """
 
 from collections.abc import Collection, Iterable
@@ -31,8 +31,8 @@ def undo_change(effect: Effect, on_conflict: OnConflict) -> Change:
 
 
 def assess_undo(parts: Parts, change: Change, effect: Effect) -> tuple[Change, Assessment]:
-    """What an undo would do to each target. Where one is not as the effect left it, the journal is asked whether it
-    explains that; then the change says so."""
+    """The plan of an undo for each target. If one is not as the effect left it, the journal may explain that; then the
+    change says so."""
     adapter = adapter_of(parts, effect.change.adapter)
     if adapter.traits.merges and change.undo.on_conflict.merges and (over := _standing_over(parts, effect)):
         change = change._replace(undo=change.undo._replace(later=over))
@@ -80,8 +80,8 @@ def explained(
 
 
 def _standing_over(parts: Parts, effect: Effect) -> dict[str, list[list[str]]]:
-    """By file: what each later effect that stands found there and left. One that wrote the same bytes again would not
-    be found by comparing with what is there now."""
+    """By file: what each later effect that stands found there and left. A comparison with the present content would
+    miss an effect that wrote the same bytes again."""
     found: dict[str, list[list[str]]] = {}
     own = {one.resource for one in _files(parts, effect)}
     for later in _later(parts, effect, own):
@@ -119,7 +119,7 @@ def _merged(effect: Effect, resource: str) -> bool:
 
 
 def _after(state: dict[str, Any], target: Target) -> dict[str, Any] | None:
-    """What a later change left; None if it did not find exactly this."""
+    """The state that a later change left; None if it did not start from exactly this."""
     before, after = target.before, target.after
     if "meta" in before:
         return state | {"mode": after["mode"]} if state.get("mode") == before["mode"] else None

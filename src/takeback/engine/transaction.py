@@ -1,5 +1,5 @@
-"""A change that is made while its caller goes on working, such as a transaction of several statements: the intent is
-durable before the first of them, and the outcome is recorded when it has ended."""
+"""A change that its caller makes step by step, such as a transaction of several statements: the intent is durable
+before the first of them, and the outcome is recorded when it has ended."""
 
 from takeback.engine.guards import SQL
 from takeback.engine.parts import Parts, adapter_of
@@ -36,7 +36,6 @@ def end(parts: Parts, lease: Lease, effect: Effect, receipt: dict[str, object] |
 
 
 def give_up(parts: Parts, lease: Lease, effect: Effect, why: str) -> Effect:
-    """It was rolled back: nothing of it is there."""
     return abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, why)
 
 

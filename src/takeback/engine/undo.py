@@ -52,8 +52,6 @@ _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
 class Undoer(NamedTuple):
-    """Who takes back, under which lease."""
-
     lease: Lease
     agent: str
     taker: Taker
@@ -143,8 +141,8 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
 
 
 def _refuse_untouched(result: UndoResult, to_a_point: bool) -> UndoResult:
-    """An undo that changed nothing is an error, however it was asked for; any other is a result. Whoever goes back to
-    a point leaves behind what cannot be undone, and is there all the same."""
+    """An undo that changed nothing is an error; any other is a result. A return to a point leaves out effects that
+    cannot be undone, and has still succeeded."""
     if to_a_point and all(one.outcome is Outcome.EXCLUDED for one in result.targets):
         return result._replace(outcome="partial" if result.targets else result.outcome, because=None)
     if result.because is not None:
@@ -204,7 +202,7 @@ def _carried_out(
     stuck = False
     left = {one.effect for one in outcomes}
     together = new_id() if len(plan.effects) > 1 else ""
-    # What cannot be brought back stays taken back: then the rest is gone on with, and what failed is told.
+    # An effect that cannot be brought back stays undone; the others continue, and the failure is reported.
     whole_or_nothing = wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE) and all(
         adapter_of(parts, one.change.adapter).traits.redoes for one in plan.effects
     )
@@ -311,7 +309,7 @@ def _take_back(
 
 
 def bring_back(parts: Parts, lease: Lease, made: Sequence[Effect], agent: str) -> None:
-    """All or nothing, and it was not all. Said first, so that whoever has to go on from here goes back, not forward."""
+    """All or nothing, and not all could be undone. Recorded first, so that recovery goes back, not forward."""
     parts.journal.append(lease, [Draft(Kind.OPEN, lease.run, "", {BRINGING_BACK: True})])
     for undo in reversed(made):
         (fresh,) = parts.journal.effects(Query(ids=(undo.id,)))
@@ -346,8 +344,8 @@ def _as_they_stand(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, .
 
 
 def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: str = "") -> UndoResult:
-    """A run that failed: everything of it that is not accepted goes back, newest first; what others changed since stays
-    and is told."""
+    """Undo all effects of a failed run that were not accepted, newest first; targets that others changed since stay and
+    are reported."""
     outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
     stuck = postponed = False
@@ -381,6 +379,6 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
 
 
 def not_accepted(parts: Parts, run: str) -> tuple[Effect, ...]:
-    """What a failing run takes back: done, not accepted, and not itself an undo."""
+    """The effects that a failing run takes back: done, not accepted, and no undos."""
     done = parts.journal.effects(Query(run=run, states=(State.DONE,), newest=True))
     return tuple(effect for effect in done if not effect.accepted and not effect.is_undo)

@@ -1,4 +1,4 @@
-"""A change that someone else makes while we watch: proposed with what was there before, recorded when it has ended."""
+"""A change that someone else makes while we watch: proposed with the earlier state, recorded when it has ended."""
 
 from collections.abc import Callable
 
@@ -38,8 +38,8 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
 def finish(
     parts: Parts, lease: Lease, effect: Effect, found: Callable[[], FoundChange | None]
 ) -> Effect | None:
-    """What was changed, recorded as done; None if that is nothing. `found` compares the baseline with the world, and is
-    asked again when the world moved on before it could be looked at once more."""
+    """Record the changes as done; None if there are none. `found` compares the baseline with the world, and runs again
+    if the world changed before the second look."""
     adapter = adapter_of(parts, effect.change.adapter)
     for _ in range(_LOOKS):
         seen = found()

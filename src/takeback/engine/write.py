@@ -1,7 +1,7 @@
 """The one way into the world: assess, guard, ask a person, prepare, announce, *someone carries it out*, settle.
 
 Doors (`engine/guards.py`) differ in who makes the change between the intent and the outcome. The adapter does it for
-`do`; `transaction`, `held`, `review` and `watch` leave it to a session, a person, a server, or whoever is at work."""
+`do`; `transaction`, `held`, `review` and `watch` leave it to a session, a person, a server or a command."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -59,8 +59,6 @@ class Terms(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All but the intent."""
-
     adapter: Adapter
     effect: Effect
     door: Door

@@ -17,8 +17,6 @@ class Point(NamedTuple):
 
 
 class Link(NamedTuple):
-    """On what a layer lies."""
-
     layer: str  # `box/name`
     parent: str  # the one it lies on; empty: the base
     depth: int  # how many commands lead here
@@ -26,7 +24,7 @@ class Link(NamedTuple):
     since: int = (
         0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
     )
-    boot: str = ""  # of one that was told of before it was on the disk: what the machine was up as then
+    boot: str = ""  # of a layer recorded before it was on the disk: the boot of the machine then
 
     @property
     def stands_for(self) -> str:

@@ -13,8 +13,6 @@ EDIT = "edit"  # of some keys of a document, whatever else is in it
 
 
 class Approvable(NamedTuple):
-    """What a person must approve."""
-
     plan: str  # the way back, or that there is none
     until: int = 0  # microseconds since 1970: then silence means no; 0: never
 
@@ -125,7 +123,6 @@ def recorded_args(change: Change) -> dict[str, Any]:
 
 
 def _request(change: Change) -> dict[str, Any]:
-    """Without the phase."""
     args = change.args
     if change.kind == UNDO:
         terms = {"on_conflict": change.undo.on_conflict.value}

@@ -133,8 +133,6 @@ def file_of(resource: str) -> str:
 
 
 class Holder(NamedTuple):
-    """Who has it."""
-
     effect: str = ""  # which is held for a decision; empty: an ordinary session
     lasting: bool = False  # held by the database; else by a session, which alone can decide
     session: str = ""  # in words

@@ -42,8 +42,6 @@ class DropReason(StrEnum):
 
 
 class Dropped(NamedTuple):
-    """The record of a drop."""
-
     reason: DropReason
     until: int  # microseconds since 1970: until then it can be applied
     bytes: int  # of the files that it would leave

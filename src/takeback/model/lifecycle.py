@@ -223,6 +223,5 @@ def stands_aside(state: State, body: dict[str, Any]) -> bool:
 
 
 def touched(body: dict[str, Any]) -> tuple[str, ...]:
-    """The resources that an intent names."""
     targets: list[list[Any]] = body.get("remedy", {}).get("targets", [])
     return tuple([target[0] for target in targets]) or (body["resource"],)

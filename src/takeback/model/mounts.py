@@ -13,8 +13,6 @@ MOUNT_TABLE = "/proc/self/mountinfo"
 
 
 class Mounted(NamedTuple):
-    """A line of /proc/self/mountinfo."""
-
     number: int
     point: bytes
     writable: bool

@@ -15,8 +15,6 @@ BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had chan
 
 
 class Outcome(StrEnum):
-    """Of one target of an undo."""
-
     UNDONE = "undone"
     ALREADY = "already"
     CONFLICT = "conflict"
@@ -35,7 +33,7 @@ class Obstacle(StrEnum):
     UNCAPTURED = "uncaptured"  # it cannot be captured for another reason, which the detail tells
     PROTECTED = "protected"  # it is marked immutable or append-only
     OTHER = "other"  # not a change of it, but something that the detail tells: other rows, a rule, an effect that stays
-    OPEN = "open"  # a process has it open, and would go on writing to what was put aside
+    OPEN = "open"  # a process has it open, and would keep writing to the old file
     MOVED_ON = "moved on"  # what was moved is no longer where it was moved to
     COMPANION = (
         "companion"  # nothing of its own: it is taken back together with another, which something hinders
@@ -217,8 +215,8 @@ def together(targets: tuple[TargetSighting, ...]) -> Sighting:
     return Sighting(Standing.BETWEEN if seen else Standing.UNKNOWN, detail, targets)
 
 
-# Effects that changed the same in turns: a command that is watched is recorded when it has ended, after those
-# that changed its paths meanwhile; so what it changed before them goes back after them.
+# Effects that changed the same in turns: a command that is watched is recorded when it has ended, after effects that
+# changed its paths in between; so its earlier changes go back after theirs.
 
 
 def went_over(effect: Effect) -> set[str]:

@@ -33,7 +33,7 @@ class OnDeath(StrEnum):
     ACCEPT = "accept"  # what it did stays; only the run is ended
     LEAVE = "leave"  # leave it open for the next command that joins it
     FINISH = "finish"  # it was an undo of several effects: carry out the rest
-    RESUME = "resume"  # a durable workflow: the next worker goes on with it
+    RESUME = "resume"  # a durable workflow: the next worker continues it
 
 
 class RunInfo(NamedTuple):
@@ -47,7 +47,7 @@ class RunInfo(NamedTuple):
     effects: int = 0
     key: str = ""  # of a submitted run; no other run has it
     workflow: str = ""  # the registered name of its function
-    due_at: int = 0  # when a worker may go on with it, microseconds since 1970; 0: now
+    due_at: int = 0  # when a worker may continue it, microseconds since 1970; 0: now
     awaits: str = ""  # the signal it waits for
     note: str = ""  # why it was suspended, or how it failed
     project: str = ""  # the one it began in, as a resource; "" where that is none

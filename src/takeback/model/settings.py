@@ -37,7 +37,7 @@ class Settings(NamedTuple):
     checkpoints_kept: int = 20
     grace_seconds: int = 600  # a blob younger than this is never swept
     lease_seconds: int = 60
-    approval_seconds: int = DAY  # what nobody has approved by then is not done: silence means no; 0: no limit
+    approval_seconds: int = DAY  # calls not approved in this time are not made: silence means no; 0: no limit
 
 
 class Limits(NamedTuple):

@@ -66,7 +66,6 @@ def closest(word: str, known: Iterable[str], close: float = _CLOSE) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
-    """A hint."""
     found = closest(word, known)
     return f"Did you mean `{prefix}{found}`?" if found else otherwise
 

@@ -53,12 +53,12 @@ def needs_name(checks: Iterable[Check]) -> bool:
 
 
 def json() -> Check:
-    """It must be JSON, without NaN and without a key twice in one object."""
+    """The content must be JSON, without NaN and without duplicate keys."""
     return Check("json", BEFORE, _json_trouble)
 
 
 def yaml() -> Check:
-    """It must be YAML; several documents in one file are fine."""
+    """The content must be YAML; several documents in one file are fine."""
     return Check("yaml", BEFORE, _yaml_trouble)
 
 
@@ -67,12 +67,12 @@ def toml() -> Check:
 
 
 def python() -> Check:
-    """It must compile."""
+    """The content must compile as Python."""
     return Check("python", BEFORE, _python_trouble)
 
 
 def command(line: str, *, timeout: float = COMMAND_SECONDS, name: str = "") -> Check:
-    """A program must end with 0. `{staged}` stands for the staged file, `{target}` for where it will go.
+    """A program must end with 0. `{staged}` is the path of the staged file, `{target}` its final path.
 
     There is no shell: pipes, variables and wildcards mean nothing. At the time limit the program is killed
     with everything it started.
@@ -91,7 +91,8 @@ def command(line: str, *, timeout: float = COMMAND_SECONDS, name: str = "") -> C
 
 
 def check(ask: Callable[..., Any], *, name: str = "") -> Check:
-    """Your own function of the staged file, or of nothing: None or True is yes; False, text or an exception no."""
+    """Your own function, with the staged file or without arguments. None or True means yes; False, text or an exception
+    no."""
     return Check(name or _name_of(ask), BEFORE, _asking(ask))
 
 
@@ -131,7 +132,7 @@ def max_size(limit: int) -> Check:
 def after(
     ask: Callable[..., Any] | str | Check, *, name: str = "", timeout: float = COMMAND_SECONDS
 ) -> Check:
-    """A command line, a function or another check, asked once the change is made; a no takes it back."""
+    """A command line, a function or another check, to run after the change. If it says no, the change is taken back."""
     if isinstance(ask, Check):
         return ask._replace(stage=AFTER, name=name or ask.name, named=False)
     if isinstance(ask, str):

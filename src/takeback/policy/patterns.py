@@ -136,7 +136,7 @@ def _last_lines(said: bytes) -> str:
     return "".join(c if c.isprintable() else "?" for c in shown).rstrip(".")
 
 
-# Ids that a client makes up for each request; which one it is changes nothing of what is asked for.
+# Ids that a client generates for each request; they do not change the request.
 _MADE_UP_NAMES = re.compile(
     r"(^|_)(request|idempotency|correlation|trace|span|message|client|attempt)_?(id|key|ref|token|uuid)$|(^|_)(nonce|uuid)$",
     re.IGNORECASE,

@@ -129,7 +129,7 @@ def _too_many(drops: Sequence[Effect], settings: Settings) -> list[Verdict]:
     return going[::-1]
 
 
-_NAMED = 3  # earlier effects told of one that is forgotten by name
+_NAMED = 3  # earlier effects report one that is forgotten by name
 
 
 def spare(decisions: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -69,7 +69,7 @@ def _named(effect: Effect) -> Iterator[str]:
     return (digest for digest in found if isinstance(digest, str))
 
 
-_AT_ONCE = 500  # of the oldest; the next run's end goes on
+_AT_ONCE = 500  # of the oldest; the end of the next run continues
 _PAGES = 10  # looked through for some that may go
 _FILES_LOOKED_AT = 20
 _FEW = 64

@@ -130,7 +130,6 @@ def _steps_at_once(
 
 
 def _refuse_odd_calls(core: RunCore, action: "Action", calls: "Sequence[Mapping[str, Any]]") -> None:
-    """Before the first of them."""
     from takeback.adapters.call.adapter import call_change
 
     _adapter(core, action)

@@ -236,7 +236,7 @@ def _waited_for(core: RunCore, effect: str | None, key: str) -> bool:
 
 
 def _settle_own(core: RunCore, key: str) -> bool:
-    """What was left in doubt here, and is asked for again: with this key, or whatever no other thread is at."""
+    """A step left in doubt that is requested again: with this key, or one that no other thread is working on."""
     from takeback.engine.recover import open_in, settle_all
 
     others = core.lock.under_way

@@ -90,7 +90,6 @@ def from_record(record: Record) -> Checkpoint:
 
 
 def of_run(journal: Journal, run: str = "") -> tuple[Checkpoint, ...]:
-    """Oldest first."""
     return tuple(from_record(record) for record in journal.records(kinds=(Kind.CHECKPOINT,), run=run))
 
 

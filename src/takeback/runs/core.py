@@ -273,7 +273,7 @@ class CallKeys:
         return Draft(Kind.REMEMBER, self._lease.run, "", {BACK: seq})
 
     def fork(self) -> None:
-        """What is called from here on is meant anew. That is recorded before."""
+        """Later calls are new calls, even with the same arguments. That is recorded first."""
         self._past = Past((), self.past.forks + 1)
         self._again = {}
 

@@ -147,7 +147,7 @@ def lent(core: RunCore) -> Generator[Lease | None, None, None]:
 
 
 def end_workflow(core: RunCore, told: dict[str, str]) -> None:
-    """What was done stays; `told` is the result, or the error."""
+    """End the run; its effects stay. `told`: the result, or the error."""
     with core.lock:
         _end(core, RunState.ACCEPTED, told)
     with suppress(TakebackError):  # the next run that ends tries again to bring the store under its caps
@@ -251,7 +251,7 @@ class ClosingJournal:
         return getattr(self._core.parts.journal, name)
 
 
-# What is told of a run that failed and was taken back: a note on its error.
+# The note on the error of a run that failed and was taken back.
 
 
 def note(name: str, result: UndoResult, dropped: int = 0) -> str:
@@ -288,7 +288,7 @@ def _folded(paths: list[str], why: str) -> str:
 
 
 def _of_watches(result: UndoResult) -> Iterator[str]:
-    """What others changed in a watched directory counts as the run's: so the paths are named."""
+    """Changes by others in a watched directory count as changes of the run: so name the paths."""
     from takeback.adapters.tree.targets import WATCH
 
     for undo in result.undo:

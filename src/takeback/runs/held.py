@@ -1,4 +1,4 @@
-"""Decide on what is held or was dropped: make it, drop it, erase it. Any run's."""
+"""Decide on held or dropped effects of any run: apply, drop or erase them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +24,7 @@ Leased = Callable[[str], AbstractContextManager[Lease]]
 
 
 def renewed(parts: Parts, change: Change) -> Change:
-    """The same over what is there now, whoever put it there; that is captured, so undo brings it back."""
+    """The same over the present content; that is captured, so undo brings it back."""
     from takeback.adapters.tree.rebase import renewed
     from takeback.adapters.tree.targets import put_targets, read_targets
 
@@ -51,7 +51,7 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run
             if lease is not None:
                 apply_held(parts, lease, fresh, change, Terms(fresh.key, held_back=held_back))
     except Drifted as error:
-        if error.effect is None:  # else it got further, and that is told
+        if error.effect is None:  # else it got further, and that is reported
             error.hint = f"Nothing was changed. {_way_on(effect, error, force)}{_or_drop(effect)}."
         raise
 
@@ -127,7 +127,7 @@ def held_error(effect: Effect, verb: str) -> Refused:
 
 
 def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
-    """Only what is held can be discarded; what was dropped can be applied as well, unless `dropped` is False."""
+    """Held effects can be discarded or applied; dropped effects can be applied, unless `dropped` is False."""
     if effect.waits_for == PERSON or (dropped and effect.state is State.DROPPED):
         return
     name = short(effect.id)
@@ -146,7 +146,7 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
 
 
 def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
-    """What an undo took back, as a change that makes it again. The undo has saved all of it."""
+    """The undone effect as a change that makes it again. The undo has saved all of it."""
     from takeback.adapters.tree.targets import command_change
 
     targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]

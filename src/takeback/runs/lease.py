@@ -111,12 +111,12 @@ class Heartbeat:
                 except LeaseLost:
                     return
                 except TakebackError:
-                    # Not now: a server that starts again, a full disk. Whoever appends is told of it.
+                    # Not now: a restarting server, a full disk. The next append reports it.
                     pause = min(usual, _SOON)
 
 
 def _leave_signals_to_the_main_thread() -> None:
-    """It may have asked not to be told of them."""
+    """Block them in this thread, so that the main thread gets them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
 
@@ -183,10 +183,10 @@ def _alarms() -> _Alarms:
 
 class OwnLock:
     """May be taken again by the thread that has it. An action that uses the run which calls it would wait for itself,
-    and is told so instead.
+    and gets an error instead.
 
-    Functions of others are called without it. Each call has a key of its own while it is under way: a second thread
-    that asks for the same key waits for the first, and a run waits for all of them before it ends or goes back.
+    User functions are called without it. Each call has a key of its own while it is under way: a second thread that
+    asks for the same key waits for the first, and a run waits for all of them before it ends or goes back.
     """
 
     def __init__(self, run: str) -> None:
@@ -245,8 +245,7 @@ _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interruptions:
     """Holds a signal back while an effect is being made, and raises it the moment that one is settled.
 
-    Only in the main thread, and only where nobody else has put a handler of his own: a framework that handles
-    SIGTERM itself keeps doing so.
+    Only in the main thread, and only if no other handler is installed: a framework that handles SIGTERM keeps doing so.
     """
 
     def __init__(self) -> None:
@@ -295,7 +294,7 @@ class Interruptions:
             self._raise()
 
     def hear(self, number: int) -> None:
-        """Another thread was told of it; the main one, which may be waiting for something, is to know."""
+        """Another thread got it; pass it to the main thread, which may be waiting."""
         self._meant = number
         main = threading.main_thread().ident
         if main is not None:

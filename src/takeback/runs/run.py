@@ -57,7 +57,7 @@ class Run:
 
     @property
     def state(self) -> Any:
-        """The agent's own, when the run was resumed from a checkpoint."""
+        """The agent's own state, if the run was resumed from a checkpoint."""
         return self._core.state
 
     # Files. Each of these returns its effect, or None if it would have changed nothing.
@@ -88,7 +88,7 @@ class Run:
         expects: Callable[[], bool] | None = None,
         allow_inexact: bool = False,
     ) -> Effect | None:
-        """Several files as one effect: all of them or none."""
+        """Write several files as one effect: all of them or none."""
         options = options_of(key, needs, checks, expects, allow_inexact)
         return verbs.write_all(self._core, options, files)
 
@@ -199,17 +199,17 @@ class Run:
         **named: Any,
     ) -> Any:
         """Call an action and return its result, as JSON gives it back. A second call with the same key does not call it
-        again: it returns the recorded result. The function and its probe get `key`; by default it is made from the run
+        again: it returns the recorded result. The function and `verify` get `key`; by default it is made from the run
         and the request. Threads may call at the same time."""
         return call.call(self._core, action, arguments, key, needs, named)
 
     def call_all(
         self, action: "Action", calls: "Iterable[Mapping[str, Any]]", *, at_once: int = 1
     ) -> list[Any]:
-        """Call an action once for each of these arguments (one of them may be `key`); what they returned, in order.
-        Each is an effect of its own. With `at_once` that many are under way at the same time, in threads; else one
-        after the other, and what became of one is recorded together with the intent of the next, which saves every
-        second commit. The first that fails is raised; those that were begun stay done, no other is begun."""
+        """Call an action once for each of these mappings of arguments (`key` may be one). Returns the results, in
+        order. Each call is an effect. With `at_once` that many run at the same time, in threads; else one after the
+        other, each outcome recorded with the next intent, which saves every second commit. After an error no further
+        call begins, and the error is raised; the calls before it stay done."""
         return call.call_all(self._core, action, calls, at_once)
 
     def fork(self, reason: str) -> None:
@@ -343,7 +343,7 @@ class Run:
         return undo.discard(self._core, effect)
 
     def keep(self, *what: object) -> NoReturn:
-        """Renamed: says which word is meant, and does nothing."""
+        """Renamed: raises an error that says the new name."""
         raise Renamed(
             "run.keep was renamed.",
             hint="run.accept accepts a change that was made, run.apply makes a held one.",

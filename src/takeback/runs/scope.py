@@ -112,7 +112,7 @@ def scope_of_run(journal: Journal, run: str) -> Scope | None:
 
 
 def opening(journal: Journal, project: "Path | None" = None) -> dict[str, Any]:
-    """What the record of a run that begins there says of its project."""
+    """The project fields for the record of a run that begins there."""
     directory = directory_meant(project)
     begun = begun_at(journal, directory) if directory is not None else None
     if begun is None:
@@ -156,7 +156,7 @@ def newest_elsewhere(journal: Journal, scope: Scope, *, undos: bool = False) -> 
     return Elsewhere(newest, own if own and (not touched or own in touched) else next(iter(touched), own))
 
 
-# Everything that took hold after a point, whoever did it; and what keeps it from being taken back.
+# All effects of anyone that took hold after a point, and what prevents their undo.
 
 
 class Span(NamedTuple):
@@ -175,8 +175,8 @@ class Planned(NamedTuple):
 
 
 def planned(parts: "Parts", span: Span) -> Planned:
-    """What to take back. An undo counts if what it took back was made before the point: then that is to be brought
-    back. What was made and taken back after the point cancels out."""
+    """The effects to take back. An undo counts if its effect was made before the point: then that effect is brought
+    back. Effects that were made and undone after the point cancel out."""
     from takeback.engine.parts import adapter_of
     from takeback.runs.boxes.history import with_commits
 
@@ -211,7 +211,7 @@ def _made_after(journal: Journal, id: str, span: Span) -> bool:
 
 
 def stuck_since(journal: Journal, span: Span) -> tuple[Effect, ...]:
-    """What is left out, because a person has to settle it first."""
+    """Effects that are left out, because a person has to settle them first."""
     found = journal.effects(Query(states=(State.STUCK,), scope=span.scope, run=span.run))
     return tuple(one for one in found if one.order > span.seq and one.at >= span.at)
 

@@ -1,4 +1,4 @@
-"""What a person or an agent means: ids, prefixes, `@`, names of runs; what undo or redo takes of it."""
+"""Resolve names of effects and runs: ids, prefixes, `@`, names; and choose those that undo or redo takes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
@@ -124,7 +124,7 @@ def _counted_back(journal: Journal, name: str, scope: Scope | None) -> str:
         raise Misuse(
             f"{name!r} is not a name for an effect.", hint="`@` is the newest, `@~2` the second before it."
         )
-    wanted = int(back.lstrip("0")[:9] or "0")  # SQLite cannot count for ever, and nobody has 1,000 million
+    wanted = int(back.lstrip("0")[:9] or "0")  # SQLite cannot count for ever, and no one has 1,000 million
     so_far = 0
     for effect in latest_first(journal, Query(states=_HAPPENED, scope=scope), 2 * wanted + 20):
         if not effect.is_undo:
@@ -138,7 +138,7 @@ def _counted_back(journal: Journal, name: str, scope: Scope | None) -> str:
 
 
 def latest_first(journal: Journal, which: Query, few: int = 20) -> Iterator[Effect]:
-    """By when they took hold: what was held or watched for long, and made last, comes first."""
+    """By the time they took hold: an effect that was held or watched for long and made last comes first."""
     given: set[str] = set()
     while True:
         newest = tuple(journal.effects(which._replace(newest=True, limit=few)))
@@ -199,7 +199,7 @@ def standing_again(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
 
 
 def made(effect: Effect) -> Effect:
-    """What is held goes with its run, and is dropped by another word when it is named alone."""
+    """A held effect goes with its run; named alone, it is dropped by another command."""
     if effect.waits_for == PERSON:
         from takeback.runs.held import held_error
 
@@ -225,7 +225,7 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
 
 
 def stuck_in(journal: Journal, what: object, scope: Scope | None = None) -> tuple[Effect, ...]:
-    """If runs are meant: those of their effects that nobody can take back before a person had a look."""
+    """If runs are meant: those of their effects that cannot be undone before a person has looked."""
     if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
         return tuple(one for item in cast("Sequence[object]", what) for one in stuck_in(journal, item, scope))
     if isinstance(what, Effect):
@@ -266,7 +266,7 @@ def overwriting(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
 
 
 def overwritten(redo: Effect, undo: Effect) -> tuple[Target, ...]:
-    """What a redo with force found that is not what the undo had left. Rows are told of by their database."""
+    """Targets where a redo with force found another state than the undo had left. Rows are named by their database."""
     from takeback.model.change import OnConflict
 
     if redo.change.undo.on_conflict is not OnConflict.FORCE or is_of_database(redo.change.resource):

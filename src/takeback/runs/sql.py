@@ -32,7 +32,7 @@ _LEADS_BACK = ("ROLLBACK TO", "ROLLBACK WORK")
 
 
 class SqlResult(NamedTuple):
-    """What a statement answered, and the effect it is part of; None if it changed nothing."""
+    """The answer to a statement, and its effect; None if it changed nothing."""
 
     rows: tuple[tuple[Any, ...], ...]
     columns: tuple[str, ...]
@@ -88,7 +88,7 @@ class Sql:
             raise Misuse("This database handle is closed.", hint="Open it again with run.sql(…).")
 
     def _refuse_undecided(self) -> None:
-        """Where a transaction waits for a person in this very session, nothing else can go on."""
+        """While a transaction waits for a person in this session, no other statement can run."""
 
     @property
     def database(self) -> Database:
@@ -100,7 +100,7 @@ class Sql:
 
     @property
     def in_transaction_here(self) -> bool:
-        """A thread that waits here for its own end waits for ever."""
+        """Whether this thread has a transaction open here: waiting for its end would never end."""
         return self.in_transaction and self._thread == threading.get_ident()
 
     def execute(
@@ -111,13 +111,14 @@ class Sql:
         key: str = "",
         needs: Sequence[str] = (),
     ) -> SqlResult:
-        """Parameters as the driver takes them: `%s` for PostgreSQL and MariaDB, `?` for SQLite. None is recorded."""
+        """Run a statement. Parameters as the driver takes them: `%s` for PostgreSQL and MariaDB, `?` for SQLite; they
+        are not recorded."""
         return self._execute(statement, parameters, False, key, needs)
 
     def executemany(
         self, statement: str, parameters: Sequence[Any], *, key: str = "", needs: Sequence[str] = ()
     ) -> SqlResult:
-        """Once for each of the parameters, as one effect."""
+        """Run a statement once for each of these parameters, as one effect."""
         return self._execute(statement, parameters, True, key, needs)
 
     def _execute(
@@ -249,7 +250,7 @@ class Sql:
             took_hold(core, made.effect)
 
     def _refuse_held(self, error: BaseException) -> None:
-        """What is told of an error, after which there is no effect."""
+        """The record of an error, after which there is no effect."""
         if isinstance(error, RowsHeld):
             raise named(self._core.parts, resource_of(self.database), error) from error
         if isinstance(error, TakebackError):
@@ -268,7 +269,7 @@ class Sql:
 
 
 class MadeTransaction:
-    """What a transaction became; its effect is intended until it has ended."""
+    """The outcome of a transaction; its effect is intended until it has ended."""
 
     def __init__(self, effect: Effect) -> None:
         self.effect = effect

@@ -1,5 +1,5 @@
-"""What a run takes back while it works (an effect, some of its paths, all after a checkpoint), and what it accepts,
-applies and discards."""
+"""Decisions of a running run: undo an effect, some of its paths or all after a checkpoint; accept, apply and
+discard."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager

@@ -65,7 +65,7 @@ def ask(
 
 
 def _asked_for(options: Options, verb: str, path: Any, *more: Any) -> Options:
-    """What a step asks for, before names are resolved: links and directories may be others when it is replayed."""
+    """The request of a step, before names are resolved: links and directories may have changed when it is replayed."""
     paths = tuple(cast("Mapping[Any, Any]", path)) if isinstance(path, Mapping) else (path,)
     paths += more[:1] if verb == "move" else ()
     names = [os.fsdecode(path_bytes(one)) for one in paths]

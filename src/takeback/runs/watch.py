@@ -1,4 +1,4 @@
-"""Watch directories while someone else changes them: what was there is kept first, what changed is one effect."""
+"""Watch directories while someone else changes them: the earlier content is saved first, the changes are one effect."""
 
 import os
 import time
@@ -71,7 +71,7 @@ class Watch:
         self._brought_back: frozenset[str] = frozenset()  # by other effects, so no stranger changed it last
         self._recorded: list[str] = []  # sentences for what others changed
         self.others = ""  # a sentence, when some of it is known to be others' doing: an effect of its own
-        self.elsewhere: tuple[str, ...] = ()  # what other effects are known to have done meanwhile
+        self.elsewhere: tuple[str, ...] = ()  # known changes by other effects since the beginning
         self.turned_back = ""  # a sentence, when some of that does not stand any more
         self.databases: tuple[Effect, ...] = ()  # what changed in databases that someone has open
         self.told_of_databases = ""
@@ -164,7 +164,7 @@ class Watch:
         self._proposal = begin(parts, core.lease, change, terms)
 
     def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None:
-        """Record what was changed since the beginning; `more` is told with it."""
+        """Record the changes since the beginning; `more` is recorded with them."""
         from takeback.engine.watch import finish
 
         if self._proposal is None or not self._roots:
@@ -233,8 +233,8 @@ class Watch:
         return tuple(one for one in rest if one.resource not in self._as_databases)
 
     def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
-        """What others are known to have changed becomes an effect of its own, which a failure does not take back; or
-        is left to theirs, if takeback watches them too."""
+        """Known changes by others become an effect of their own, which a failure does not take back; or are left to
+        their own watch."""
         if self._telling is None:
             return targets
         from takeback.adapters.watch.other_effects import is_mixed
@@ -258,7 +258,7 @@ class Watch:
             args: dict[str, Any] = {"roots": roots, "baseline": [], "coverage": self.coverage}
             summary, facts = f"others, during: {proposal.change.summary}", Facts(others=True)
             change = proposal.change._replace(summary=summary, args=args, facts=facts)
-            terms = Terms(agent=core.agent)  # nobody asked for it, so it has no key
+            terms = Terms(agent=core.agent)  # not asked for, so it has no key
             self._recorded.append(sentence(told.others, record(parts, core.lease, change, terms, theirs)))
             gone |= told.others.keys()
         self.others = " ".join((*said, *self._recorded))
@@ -266,7 +266,6 @@ class Watch:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """As resources."""
         return tuple(self._proposal.change.args["roots"]) if self._proposal else ()
 
     @property
@@ -348,8 +347,8 @@ def any_unused(store: str, now: float) -> bool:
 
 
 def drop_unused(parts: "Parts", before: float) -> int:
-    """Indexes of directories that are gone, or that nobody watched since that time; a new watch begins anew. How many
-    bytes were freed; those of the contents are freed by the sweep that follows."""
+    """Remove indexes of directories that are gone, or not watched since that time; a new watch starts from nothing. How
+    many bytes were freed; the contents are freed by the sweep that follows."""
     from takeback.adapters.watch.index import Index, indexes_in
     from takeback.model.resource import path_of
 

@@ -28,11 +28,11 @@ _LISTED = 5
 
 
 class Apart(NamedTuple):
-    """What is left without what other effects are known to have done since a watch began."""
+    """The changes since a watch began, without the known changes by other effects."""
 
     targets: tuple[Target, ...]
     brought_back: frozenset[str]  # of these, what the others brought back just as they had found it
-    turned_back: str  # a sentence, if what others did does not stand any more, and no target tells of it
+    turned_back: str  # a sentence, if changes by others were overwritten, and no target shows it
 
 
 def apart(journal: Journal, blobs: Blobs, proposal: Effect, targets: tuple[Target, ...]) -> Apart:
@@ -71,7 +71,7 @@ def _named(resources: Collection[str]) -> str:
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[OtherStep]]:
     """By resource, what others did to it since, oldest first."""
     if next(journal.records(after=proposal.seq), None) is None:
-        return {}  # nobody wrote anything since
+        return {}  # nothing was written since
     query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
     others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
     return steps_of(others)
@@ -83,7 +83,7 @@ def open_beside(
     targets: Iterable[Target],
     since: Callable[[str, int], set[str] | None],
 ) -> str:
-    """A sentence when other watches of the same directories are still going on: some of this may be their doing."""
+    """A sentence if other watches of the same directories are still running: some changes may be theirs."""
     others = beside(journal, proposal.change.args.get("roots", ()), proposal.id)
     unsure: dict[str, None] = {}
     for other in others:
@@ -100,7 +100,7 @@ def open_beside(
 
 
 def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect]:
-    """Watches that go on, of these directories, of some in them or around them; all but that one."""
+    """Running watches of these directories, of directories in them or around them; all but that one."""
     proposed = Query(states=(State.PROPOSED,))
     if journal.count(proposed) < (2 if but else 1):
         return []  # that one alone
@@ -114,7 +114,7 @@ def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect
 
 
 def _since(other: Effect, since: Callable[[str, int], set[str] | None]) -> set[str] | None:
-    """What changed after the other one began; None if that cannot be told."""
+    """What changed after the other one began; None if unknown."""
     found: set[str] = set()
     for _, file, generation, _ in other.change.args.get("baseline", ()):
         later = since(file, generation)
@@ -131,11 +131,9 @@ NOT_TOLD = (
 
 
 class Authorship(NamedTuple):
-    """Of the changes below the roots, by resource."""
-
     others: dict[str, int] = {}  # what only others changed, with one of those processes
-    left: dict[str, str] = {}  # what only others changed, with the effect of a watch that will tell of it
-    own: frozenset[str] = frozenset()  # what certainly nobody but the command changed
+    left: dict[str, str] = {}  # changed only by others, with the effect of a watch that will record it
+    own: frozenset[str] = frozenset()  # certainly changed only by the command
 
 
 class Telling:
@@ -150,7 +148,7 @@ class Telling:
         self._pid = pid
         self._lineage = lineage
         self._authors = authors
-        # What they had started before we were told of it.
+        # Processes that they had started before we got the events.
         self._begun = {one.id: family_of(_process(one)) for one in beside if _process(one)}
 
     def close(self) -> None:
@@ -185,8 +183,8 @@ class Telling:
         return Authorship(others, left, frozenset(self._surely(targets, now, family)))
 
     def outside(self, but: Sequence[bytes]) -> list[str]:
-        """What the command changed beyond the roots, on the same filesystems, as far as the kernel told. Not below
-        these directories."""
+        """Changes of the command outside the roots, on the same filesystems, as far as the kernel reported them. Not
+        below these directories."""
         from takeback.adapters.watch.fanotify import changed_outside
 
         own = self._lineage.descendants(self._pid)
@@ -244,7 +242,7 @@ def _whole_units(targets: Sequence[Target], found: dict[str, int]) -> dict[str, 
 def record(
     parts: Parts, lease: Lease, change: Change, terms: Terms, targets: tuple[Target, ...]
 ) -> Effect | None:
-    """As an effect of its own. None if they are still at it: then it is nobody's."""
+    """As an effect of its own. None while they are still running: then its author is unknown."""
     from takeback.adapters.watch.adapter import change_found
 
     effect = begin(parts, lease, change, terms)
@@ -256,7 +254,7 @@ def record(
 
 
 def left_to(left: dict[str, str], beside: Sequence[Effect]) -> str:
-    """A sentence, for what the watches of other commands will tell of."""
+    """A sentence for changes that the watches of other commands will record."""
     names = " and ".join(
         f"{short(one.id)} ({one.change.summary})" for one in beside if one.id in left.values()
     )

@@ -90,22 +90,22 @@ def _found(adapter: Programs, effect: Effect) -> FoundChange | None:
     return found_with(effect, adapter.leave(effect))
 
 
-# Databases in a watched tree that someone has open: put back as files they would break under whoever has them. So what
-# changed in one is found row by row, with what the watch had kept of its files, and is an effect on a database.
+# Databases in a watched tree that a process has open: restored as files they would break for that process. So the
+# changes are found row by row, with the copy of the watch, and are an effect on a database.
 
 
 _ENDS = ("", "-wal", "-shm", "-journal")
-_KEPT = ("", "-wal", "-journal")  # the index of the log is made anew
+_KEPT = ("", "-wal", "-journal")  # the index of the log is made again
 
 
 class FoundDatabases(NamedTuple):
-    resources: frozenset[str]  # files that are told of as databases
+    resources: frozenset[str]  # files that are reported as databases
     effects: tuple[Effect, ...] = ()
     sentence: str = ""
 
 
 def record(core: RunCore, says: str, targets: Sequence[Target], used: Mapping[str, str]) -> FoundDatabases:
-    """Of these files those of databases that are `used` (by whom, in words). What is not told in rows stays a file."""
+    """Record the databases of these files that are `used` (by whom, in words). What has no row changes stays a file."""
     by_name = {one.resource: one for one in targets}
     resources: set[str] = set()
     effects: list[Effect] = []

@@ -156,7 +156,7 @@ def _candidates(uid: int) -> list[str]:
             space = os.statvfs(at)
         except OSError:
             continue
-        if probe_note.is_private(at):  # whoever made it before us may look into it
+        if probe_note.is_private(at):  # the user who made it before us may look into it
             found.append((space.f_bavail * space.f_frsize, at))
     return [at for _, at in sorted(found, reverse=True)]
 

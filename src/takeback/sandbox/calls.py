@@ -95,7 +95,6 @@ class Kernel:
         return self.call(_OPENAT2, root, path.lstrip(b"/") or b".", how, len(how), about=path)
 
     def fork_into(self, flags: int) -> int:
-        """fork(2) into new namespaces: 0 in the child."""
         arguments = struct.pack("=QQQQQQQQ", flags, 0, 0, 0, 17, 0, 0, 0)  # 17: SIGCHLD
         self.python.PyOS_BeforeFork()
         answer: int = self._syscall(_CLONE3, arguments, self._long(len(arguments)))

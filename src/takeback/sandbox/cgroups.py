@@ -115,7 +115,6 @@ def make(memory: int, processes: int) -> ControlGroup | None:
 
 
 def _sweep(above: ControlGroup) -> None:
-    """Groups whose maker was killed."""
     for directory in {above.memory, above.processes}:
         for name in os.listdir(directory):
             words = name.split("-")

@@ -119,7 +119,7 @@ def _way(root: bytes, cwd: bytes) -> dict[str, tuple[int, int, int, int]]:
         try:
             found[os.fsdecode(path)] = first_look(os.lstat(above + path))
         except OSError:
-            break  # it will be told when it is entered
+            break  # the error comes when it is entered
         path = os.path.dirname(path)
     return found
 
@@ -157,7 +157,6 @@ class Finished(NamedTuple):
 
 
 def finish(prepared: PreparedCommand, layer: str, keep_empty: bool) -> Finished:
-    """The layer gets its name."""
     making = os.path.join(prepared.scratch, "layer")
     moved = _moved_the_way_back(prepared)
     if moved:

@@ -144,7 +144,6 @@ def is_empty(layer: str, stack: Stack | None = None) -> bool:
 
 
 def grounds_below(stack: Stack, point: str) -> list[ViewGround]:
-    """Newest first; the world is the last."""
     found: list[ViewGround] = []
     for layer in stack.layers:
         form = read_form(layer)
@@ -192,7 +191,8 @@ class _Comparison:
         mode, uid, gid, mtime = self.mount.first
         if stat.S_IMODE(status.st_mode) != mode or self._set_by_hand(status.st_mtime_ns, mtime):
             return True
-        # In a user namespace the directory is ours whoever owns the one below, and got what we could copy.
+        # In a user namespace the directory is ours, no matter who owns the one below, and has the properties that we
+        # could copy.
         if not self.form.userxattr and (status.st_uid, status.st_gid) != (uid, gid):
             return True
         return before is not None and self._marks(after) != self._marks(before)
@@ -266,7 +266,7 @@ class _Comparison:
         """Copied up, and not changed."""
         now, was = one.status, other.status
         if one.parts[0][0] == 0 and not one.is_dir and now.st_nlink > 1:
-            return False  # it may have got another name, which only shows when both are told
+            return False  # it may have got another name, which only shows when both are listed
         if (now.st_mode, now.st_uid, now.st_gid) != (was.st_mode, was.st_uid, was.st_gid):
             return False
         if one.is_dir:
@@ -281,7 +281,7 @@ class _Comparison:
         return not stat.S_ISLNK(now.st_mode) or os.readlink(one.top) == os.readlink(other.top)
 
     def _only_another_changed(self, path: bytes, one: ViewNode, other: ViewNode) -> bool:
-        """Of a directory on the way to where the command began: the copy is what was there then."""
+        """Of a directory above the one where the command began: the copy has its state at that time."""
         first = self.form.way.get(os.fsdecode(path))
         if first is None or not (one.is_dir and other.is_dir):
             return False
@@ -300,7 +300,8 @@ class _Comparison:
         return attributes(node.top, ground.userxattr)
 
     def _lost(self, path: bytes, one: ViewNode | None) -> bytes:
-        """Overlay notes where a moved directory goes on below; if another took that away, it only seems to be empty."""
+        """Overlay notes where a moved directory continues below; if another process removed that, it only seems to be
+        empty."""
         if not one or not one.is_dir or [number for number, _ in one.parts] != [0]:
             return b""
         elsewhere = mark(one.top, "redirect", self.form.userxattr)

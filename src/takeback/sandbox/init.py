@@ -37,7 +37,7 @@ def wait_past(moment: int) -> None:
 
 def _nudged(moment: int) -> bool:
     """Newer kernels (6.13) stamp the second change of a file that was looked at in between exactly, and whatever is
-    changed after that, anywhere, not before it: then nobody has to wait for a tick."""
+    changed after that, anywhere, not before it: then no one has to wait for a tick."""
     with Descriptor(os.memfd_create("clock")) as file:
         for _ in range(_NUDGES):
             os.fchmod(file, 0o600)
@@ -104,11 +104,11 @@ def live(door: protocol.Talk, home: Home, let_go: Sequence[Callable[[], None]]) 
         told = {"problem": "cwd", "text": str(error)}
     except OSError as error:
         told = {"problem": "setup", "errno": error.errno, "text": str(error)}
-    except BaseException as error:  # noqa: BLE001 there is nobody above us who could be told otherwise
+    except BaseException as error:  # noqa: BLE001 no one above us could get it in another way
         told = {"problem": "setup", "errno": 0, "text": repr(error)}
     try:
         protocol.write_all(door.fileno(), protocol.frame(told))
-        # The end of all these mounts keeps a processor busy; who is told has others to tell first.
+        # The end of all these mounts keeps a processor busy, and the reader of this answer has to answer others first.
         door.recv(1)
     finally:
         os._exit(code)
@@ -121,7 +121,7 @@ def _live(door: protocol.Talk, home: Home) -> dict[str, Any]:
         rootfs.park(home.aside, home.userxattr)
         ready = InitReady(allow_many_files(), privileges.allowed())
     except OSError as error:
-        problem = error  # told to whoever comes with a command
+        problem = error  # reported to the sender of a command
     job, stdio = _heard(door)
     bound: list[bytes] | None = None
     if job.order is None:
@@ -221,8 +221,8 @@ def _with_questions(argv: list[str]) -> list[str] | None:
 
 
 def _enter(cwd: str, forgiving: bool) -> bool:
-    """Whether it is gone. A box goes on as a shell does whose directory was removed: in an empty one, never in a
-    parent, where `rm -rf *` means something else."""
+    """Whether it is gone. A box continues like a shell whose directory was removed: in an empty one, never in a parent,
+    where `rm -rf *` means something else."""
     try:
         os.chdir(cwd)
         return False

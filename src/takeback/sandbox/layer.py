@@ -26,8 +26,8 @@ class LayerForm(NamedTuple):
     userxattr: bool
     redirect: bool
     started_ns: int = 0
-    # How the directories on the way to where it began looked before the command: what another changes of them meanwhile
-    # is not taken for its doing.
+    # How the directories on the way to where it began looked before the command: changes of them by others are not
+    # taken for its own.
     way: dict[str, tuple[int, int, int, int]] = {}
 
 
@@ -59,7 +59,6 @@ def write_form(layer: str, form: LayerForm) -> None:
 
 
 def prefix_of(userxattr: bool) -> str:
-    """The prefix of the attributes of overlayfs."""
     return "user.overlay." if userxattr else "trusted.overlay."
 
 

@@ -12,20 +12,18 @@ from typing import Any, NamedTuple
 from takeback.sandbox.layer import LayerForm, Mount, is_whiteout, prefix_of, read_form, remove, write_form
 from takeback.sandbox.privileges import is_privileged
 
-# What several uppers of an overlay show together, without mounting them: the rules of the kernel's own lookup.
+# The merged view of several uppers of an overlay, without a mount: the rules of the kernel's lookup.
 #
-# A directory of an upper goes on in the layers below it, under the same name or, when it was renamed, under
-# the name that its `redirect` tells; an opaque one ends there. What lies below all the uppers is not looked
-# at: a directory only tells where in that world it goes on.
+# A directory of an upper continues in the layers below it, under the same name or, when it was renamed, under the name
+# that its `redirect` tells; an opaque one ends there. What lies below all the uppers is not looked at: a directory only
+# says where in that world it continues.
 
 
 class MergedEntry(NamedTuple):
     path: bytes  # below the mount point, without a slash at the beginning; empty for the mount point itself
     source: bytes  # the topmost thing of that name: for a whiteout the whiteout
     status: os.stat_result  # of the source
-    below: (
-        bytes | None
-    )  # a directory: where it goes on in the world below (absolute there); None: it does not
+    below: bytes | None  # a directory: where it continues in the world below (absolute there); None: nowhere
     hides: bool  # something may lie below it under the name it has
     bottom: bytes = b""  # a directory: the lowest of those it is put together from
 
@@ -115,7 +113,7 @@ class _Merged:
         return _Found(tuple(found), top, None)
 
     def _step(self, place: _Place, wanted: bytes) -> tuple[bytes, os.stat_result | None, bool, bytes]:
-        """In one upper: where, what is there, whether nothing below counts any more, and what to look for below."""
+        """In one upper: its path, its state, whether lower layers no longer count, and the name to look for below."""
         path, after, stops = place.path, wanted, False
         names = wanted.strip(b"/").split(b"/")
         for count, name in enumerate(names, 1):
@@ -177,7 +175,7 @@ def squash(layers: Sequence[str], into: str) -> None:
 
 
 def _squash_uppers(uppers: Sequence[bytes], target: bytes, prefix: str) -> None:
-    goes_on: dict[bytes, bytes | None] = {}  # by directory: where it goes on below
+    goes_on: dict[bytes, bytes | None] = {}  # by directory: where it continues below
     made: list[tuple[MergedEntry, bytes]] = []
     for entry in walk(uppers, prefix):
         path = os.path.join(target, entry.path) if entry.path else target
@@ -195,7 +193,7 @@ def _squash_uppers(uppers: Sequence[bytes], target: bytes, prefix: str) -> None:
 
 
 def _mark(path: bytes, entry: MergedEntry, around: bytes | None, prefix: str) -> None:
-    """Where it goes on below, unless that is where it would be looked for anyway."""
+    """Where it continues below, unless that is where it would be looked for anyway."""
     if entry.below is None:
         if around is not None:
             os.setxattr(path, f"{prefix}opaque", b"y")

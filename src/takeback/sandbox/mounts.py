@@ -16,7 +16,7 @@ OVERLAY, READ_ONLY = "overlay", "read-only"
 # An overlay over the names in a directory, each of which is mounted again: for one that cannot be a lower itself.
 NAMES = "names"
 
-# Made anew for each command.
+# Made again for each command.
 OWN = (b"/proc", b"/sys", b"/dev")
 # Windows into the kernel; there is nothing in them that a layer could keep.
 _NO_FILES = frozenset(

@@ -86,7 +86,6 @@ def give_up_for_children() -> None:
 
 
 def allowed() -> int:
-    """The capabilities that a command may have."""
     return _permitted() & KEPT
 
 
@@ -98,7 +97,7 @@ def lock_up(stdio: tuple[int, int, int], capabilities: int) -> None:
 
 
 def of_status(name: bytes) -> bytes:
-    """What the kernel says of this process under a name; empty if that is nothing."""
+    """A field of /proc/self/status; empty if it is missing."""
     with open("/proc/self/status", "rb") as status:
         return next((line.split()[1] for line in status if line.startswith(name)), b"")
 
@@ -117,7 +116,7 @@ def is_privileged() -> bool:
 
 
 def enter_as_oneself() -> None:
-    """Everyone else is nobody; oneself is who one was."""
+    """Inside, the caller keeps its own id, and all other ids are unmapped."""
     uid, gid = os.geteuid(), os.getegid()
     kernel().unshare(NEWUSER)
     _map_one(uid, uid, gid, gid)
@@ -130,7 +129,7 @@ def enter_as_root() -> None:
     if all(ranges) and _enter_with_ranges(uid, gid, ranges):
         return
     with open("/proc/self/uid_map", encoding="ascii") as file:
-        inside_already = not file.read()  # nobody has a map yet
+        inside_already = not file.read()  # no process has a map yet
     if not inside_already:
         kernel().unshare(NEWUSER)
     _map_one(0, uid, 0, gid)

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Self
 
 
 class Order(NamedTuple):
-    """One command."""
-
     argv: tuple[str, ...]  # a program and its arguments
     cwd: str  # inside
     env: Mapping[str, str]
@@ -104,8 +102,6 @@ def read_message(fd: int) -> dict[str, Any] | None:
 
 
 class Talk(_socket.socket):
-    """One end of a connection within this machine."""
-
     def __enter__(self) -> Self:
         return self
 

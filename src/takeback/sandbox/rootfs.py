@@ -32,9 +32,9 @@ from takeback.sandbox.scratch import Overlay, have_aside, mount_overlay
 
 # A directory that cannot be below an overlay because something is mounted in it, and its owner is not root.
 #
-# The overlay is laid over a directory with the same names, and on each name what is there is mounted again:
-# read-only, unless it gets an overlay of its own. So new things can be made in it, as in a /tmp where another
-# has mounted something.
+# The overlay is laid over a directory with the same names, and each name gets its present content mounted on it:
+# read-only, unless it gets an overlay of its own. So new things can be made in it, as in a /tmp where another has
+# mounted something.
 
 
 def put_names(at: bytes, overlay: Overlay, aside: bytes, overlaid: set[bytes]) -> None:
@@ -109,8 +109,6 @@ _SECRETS = (b"/proc/kcore", b"/proc/keys")
 
 
 class RootScene(NamedTuple):
-    """All that has to be mounted."""
-
     root: bytes  # of the world: "/" or a directory with a root filesystem
     at: bytes  # an empty directory: the new root is put together here
     aside: bytes  # another one
@@ -229,7 +227,7 @@ def _proc(proc: bytes, userxattr: bool) -> None:
     calls = kernel()
     calls.mount(b"proc", proc, b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if userxattr:
-        return  # there nobody is root
+        return  # no user is root there
     for knob in knobs(_KERNEL_KNOBS):
         path = proc + knob.removeprefix(b"/proc")
         calls.mount(path, path, b"", MS_BIND | MS_REC)
@@ -299,7 +297,7 @@ def _cover(scene: RootScene, mask: bytes) -> None:
 class Job(NamedTuple):
     # As the caller asked, with what the small process found out; None: it will follow.
     order: dict[str, Any] | None
-    scene: RootScene | None  # None: it was told, and is built
+    scene: RootScene | None  # None: the order was given, and it is built
 
 
 def packed(job: Job) -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ class Running:
                 reading.until(self._talk.fileno())
             told = self._heard()
         except BaseException as error:
-            # Nothing is to go on working for a caller that has left.
+            # Nothing may keep running for a caller that has left.
             try:
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     self.rescued = self._cut_short()
@@ -115,7 +115,7 @@ class Running:
             return
         try:
             while self._talk.recv(1 << 16):
-                continue  # an answer that nobody wants any more
+                continue  # an answer that is no longer needed
         except ConnectionResetError:
             return
         finally:
@@ -209,7 +209,7 @@ class Sandbox:
         for control, _ in servants.values():
             with control, suppress(OSError):  # it is gone already
                 if mine:
-                    control.shutdown(_socket.SHUT_RDWR)  # a child that still has a copy keeps nobody waiting
+                    control.shutdown(_socket.SHUT_RDWR)  # a child that still has a copy keeps no one waiting
         for _, pid in servants.values() if mine else ():
             _wait_for(pid)
 

@@ -24,8 +24,8 @@ class Overlay(NamedTuple):
 def _options(userxattr: bool) -> tuple[bytes, ...]:
     """What is tried, one after the other.
 
-    `volatile`: nothing of a layer counts before it is finished, so nobody waits for the disk. With redirects a
-    directory can be renamed without copying it; the index keeps hard links together.
+    `volatile`: a layer does not count before it is finished, so no one waits for the disk. With redirects a directory
+    can be renamed without copying it; the index keeps hard links together.
     """
     if userxattr:
         # In a user namespace the kernel allows no redirects: rename(2) of a directory below says EXDEV, mv copies.
@@ -165,7 +165,7 @@ class Workshop:
             for fd in map(int, os.listdir("/proc/self/fd")):
                 if fd > 2 and fd not in (told, self._lock):
                     with suppress(OSError):  # the one that listed them
-                        os.close(fd)  # nobody is to wait for the end of something because of us
+                        os.close(fd)  # no process may have to wait because of us
             while message := protocol.read_message(told):
                 remove(message["path"])
             sweep(self.place)

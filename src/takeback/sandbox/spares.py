@@ -16,14 +16,14 @@ from takeback.sandbox.init import READY, Home, live
 from takeback.sandbox.rootfs import Job, RootScene, packed
 from takeback.sandbox.scratch import Workshop
 
-# A first process inside, made before there is a command for it: forking it and all the mounts take much
-# longer than most commands. While one runs, the next one's process and those mounts that are always the same
-# are made; when it has ended, the rest for one that would go on from there.
+# A first process inside, made before there is a command for it: forking it and all the mounts take much longer than
+# most commands. While one runs, the next one's process and those mounts that are always the same are made; when it has
+# ended, the rest for a command that continues from there.
 
 
 # It holds on to every filesystem that was mounted when it was made, so it does not wait for long.
 PATIENCE = 10  # seconds
-_SLOW = 5  # seconds: one that is not built by then hangs in some mount
+_SLOW = 5  # seconds: one that takes longer hangs in some mount
 
 
 class Spare(NamedTuple):
@@ -133,7 +133,7 @@ class Spares:
             self._predicted = plan = self._plan(order, mounts)
             if spare.plan == plan or self._misses >= _ENOUGH:
                 return
-            if spare.plan:  # it went back meanwhile
+            if spare.plan:  # it went back in between
                 self.dismiss(spare)
                 spare = self.waiting = self._make(spare.network, mounts)
             prepared = command.prepare(plan, workshop)

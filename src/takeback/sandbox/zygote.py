@@ -48,7 +48,7 @@ class Child(NamedTuple):
     order: dict[str, Any]
     group: cgroups.ControlGroup | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
-    held: int = -1  # the directory of its layer, locked: whoever finds it waits until the layer is there
+    held: int = -1  # the directory of its layer, locked: another process waits until the layer is there
 
     def close(self) -> None:
         self.spare.door.close()
@@ -77,7 +77,7 @@ class Zygote:
         self._points: tuple[bytes, bytes, list[MountPoint]] = (b"", b"", [])
         self.spares = Spares(self.poll, self.make_spare, self.plan)
         self.last: dict[str, Any] | None = None  # an order
-        self.expected: dict[str, Any] | None = None  # the next one, if it goes on where the last one ended
+        self.expected: dict[str, Any] | None = None  # the next one, if it continues where the last one ended
         self.network = True  # what the last command was given
         self.started = 0
         self.arriving: list[int] = []  # descriptors of a command that is just being started
@@ -174,7 +174,7 @@ class Zygote:
                 caller.close()
         except UnfitLayers as error:
             self.refuse(caller, {"problem": "unfit", "text": str(error)})
-        except Exception as error:  # noqa: BLE001 the other commands are to go on
+        except Exception as error:  # noqa: BLE001 the other commands continue
             self.refuse(caller, {"problem": "setup", "text": str(error) or repr(error)})
         finally:
             self.arriving = []

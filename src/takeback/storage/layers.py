@@ -29,7 +29,7 @@ from takeback.storage.owners import boot_id
 # written.
 
 
-_LENGTH = 1 << 15  # bytes; when it is full it starts anew with its last line
+_LENGTH = 1 << 15  # bytes; when it is full it starts again with its last line
 
 
 def read_last(path: str) -> dict[str, Any]:
@@ -82,18 +82,16 @@ def _padded(line: bytes) -> bytes:
 #
 #     layers/BOX/box.json    what the box is over; written once
 #     layers/BOX/HEAD        where it stands: the last line; moved by compare and swap
-#     layers/BOX/chain       one line for each layer: on which one it lies; a line is added before the layer
-# counts
+#     layers/BOX/chain       one line for each layer, added before the layer counts: on which one it lies
 #     layers/BOX/LAYER/      what one command left, or a squash: a layer that stands for several
 #     layers/BOX/LAYER.packed  the same in one file, while it is only kept for undo
 #     layers/BOX/open, work  locks: someone has the box open; a command runs in it
 #
-# A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is told
-# of together with the boot of the machine, and a second line says when it is on the disk. If the machine
-# stops between the two it is lost, and with it what stands on it. What nobody names and no line tells of is
-# scratch. A squash stands for the layer of its `top` and those below it down to `parent`; the layers
-# themselves stay as long as an undo could come back to one of them, so every point of a long chain is reached
-# over a short stack.
+# A layer counts when the journal or HEAD names it. A small layer is durable at that time. A larger one is recorded
+# together with the boot of the machine, and a second line says when it is on the disk. If the machine stops between the
+# two, the layer is lost, with all layers above it. A layer without a name or a line is scratch. A squash stands for the
+# layer of its `top` and those below it down to `parent`; the layers themselves stay as long as an undo could come back
+# to one of them, so every point of a long chain is reached over a short stack.
 
 
 class _Chain:
@@ -199,7 +197,7 @@ class Layers:
         sync_filesystem(self.place_of(layer))
 
     def sync_if_small(self, link: Link) -> bool:
-        """If it is small it is told of and durable when this returns; otherwise nothing was done."""
+        """A small layer is recorded and durable when this returns; otherwise nothing was done."""
         path = self.place_of(link.layer)
         if not sync_if_small(path, lambda: self._told(link.layer.partition("/")[0], _told(link))):
             return False
@@ -242,7 +240,7 @@ class Layers:
                 path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
             )
         try:
-            disk.write_fully(handle, told, path)  # in one piece, whoever else adds a line
+            disk.write_fully(handle, told, path)  # in one piece, also if another process adds a line
         except BaseException:
             os.close(handle)
             raise
@@ -326,7 +324,7 @@ class Layers:
                     data = file.read()
             except FileNotFoundError:
                 return chain
-            whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off tells of nothing
+            whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off does not count
             for line in whole.splitlines():
                 with suppress(ValueError, TypeError):  # of a kill or a full disk; its layer never counted
                     told = json.loads(line)
@@ -373,7 +371,7 @@ class Layers:
     @contextmanager
     def _lock_file(self, box: str, name: str) -> Generator[int, None, None]:
         """Let go at the end; not by closing alone: a process that is just being started has a copy of the descriptor
-        for a moment. A child that was forked meanwhile has one too, and does not let go of what is its parent's."""
+        for a moment. A child that was forked in between has one too, and does not release the lock of its parent."""
         path, mine = self._in(box, name), os.getpid()
         with disk.reachable(path, "locked"):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE)

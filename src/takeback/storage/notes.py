@@ -16,10 +16,10 @@ from takeback.storage import disk
 from takeback.storage.owners import machine
 from takeback.storage.tables import Reading
 
-# A note beside the store of ways back, and of drops, that were given up by policy, until a person was told.
+# A note beside the store of ways back, and of drops, that were given up by policy, until a person has seen it.
 #
-# It is written before they are forgotten, so that a kill in between loses no line. So it may name effects
-# that were not forgotten after all: whoever shows it asks the journal.
+# It is written before they are forgotten, so that a kill in between loses no line. So it may name effects that were not
+# forgotten after all: ask the journal before showing it.
 
 
 NAME = "GIVEN_UP"

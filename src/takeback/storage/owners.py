@@ -126,7 +126,7 @@ def is_whole(layer: str) -> bool:
 
 
 def break_layer(path: str) -> None:
-    """Before it is removed: if that is never finished, nobody takes the rest for all that the command changed."""
+    """Before it is removed: if that is never finished, the rest is not taken for all changes of the command."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     with (
         suppress(OSError),

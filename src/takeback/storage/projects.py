@@ -35,7 +35,8 @@ def upwards(directory: bytes) -> Iterator[bytes]:
 
 
 def scope_at(journal: Journal, directory: bytes) -> Scope:
-    """What someone who stands there means. Without roots: nothing, because home and `/` are no projects by themselves.
+    """The projects that a user in this directory means. Without roots: nothing, because home and `/` are no projects by
+    themselves.
 
     A marker that a recorded effect made does not part a directory from the project around it, and a directory whose
     marker is gone stays the project that it was: so what is recorded decides, not who made or removed a marker.
@@ -158,8 +159,8 @@ def _find_root(directory: bytes, seen: dict[bytes, bytes]) -> None:
 
 
 def belong(session: Connection, projects: Iterable[Project], effect: int = 0, told: int = 0) -> None:
-    """Make these known; if they are told of by an effect, it belongs to them. One whose marker it makes is only noted:
-    the effect belongs to what was there before."""
+    """Record these projects; an effect that brings them belongs to them. A project whose marker the effect makes is
+    only noted: the effect belongs to the earlier project."""
     for one in projects:
         number = _noted(session, one)
         if effect and not one.made:

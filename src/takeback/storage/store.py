@@ -217,7 +217,7 @@ class Store(ABC):
         if self.retired:
             raise refused(self.name, self.retired)
 
-    # For whoever fills it with a copy of another store.
+    # For filling it with a copy of another store.
 
     @abstractmethod
     def adopting(self, now: Callable[[], int]) -> Journal:

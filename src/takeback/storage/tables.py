@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from takeback.errors import Misuse, RecordInvalid, Refused, StoreBusy
 
-# A store that was moved takes nothing new: what is unfinished in it would go on in two places.
+# A store that was moved takes nothing new: its unfinished effects would continue in two places.
 #
 # Triggers see to that, also for processes that have had it open all the time; they are made when it is
 # retired, so that a store in use pays nothing for them.
@@ -106,7 +106,7 @@ class Connection(Protocol):
 
 
 class Tables(Reading, Protocol):
-    lock: RLock  # held by whoever is in a transaction; it can be taken again by the same thread
+    lock: RLock  # held during a transaction; the same thread can take it again
     read_only: bool
     # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
     before_commit: list[Callable[[Any], None]]

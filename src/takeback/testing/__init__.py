@@ -1,4 +1,4 @@
-"""For authors of stores and adapters: suites to inherit, and processes that die where they are told to.
+"""For authors of stores and adapters: suites to inherit, and processes that die at a given point.
 
 Nothing of takeback imports this. The suites need pytest.
 

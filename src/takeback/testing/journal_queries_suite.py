@@ -315,7 +315,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         assert later.effect("before").change.resource == "file:///b"
         assert later.effect("after").change.resource == "file:///c"
         assert later.ids() == ["before", "hurt", "after"]
-        # Work goes on beside the damage, and does not hide it.
+        # Work continues beside the damage, and does not hide it.
         later.make(lease, "new", "file:///d")
         assert any(f"Record {seq} " in finding for finding in later.journal.check())
 

@@ -123,7 +123,7 @@ class JournalRunsSuite(JournalSuite):
             books.journal.append(books.lease("run"), [intending("e", "run")])
 
     def test_a_run_does_not_end_while_an_effect_of_it_is_in_flight(self, books: JournalBooks) -> None:
-        """It would be nobody's: recovery looks at runs that have not ended."""
+        """It would belong to no run: recovery looks at runs that have not ended."""
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
         for outcome in (RunState.ACCEPTED, RunState.UNDONE):
@@ -133,7 +133,7 @@ class JournalRunsSuite(JournalSuite):
         books.journal.append(lease, [closing("run")])
 
     def test_a_run_may_be_suspended_with_an_effect_in_flight(self, books: JournalBooks, lease: Lease) -> None:
-        """It has not ended: whoever goes on with it finds what is in doubt."""
+        """It has not ended: the process that continues it finds the effects in doubt."""
         books.journal.append(lease, [intending("e", "run")])
         books.journal.append(lease, [closing("run", RunState.SUSPENDED)])
         assert books.effect("e").state is State.INTENDED

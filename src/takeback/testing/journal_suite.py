@@ -277,7 +277,7 @@ class JournalSuite:
         books.leases.release(lease)
         assert books.effect("e").dropped == Dropped(DropReason.FAILED, 7, 3)
         assert books.ids(states=(State.DROPPED,)) == ["e"]
-        books.make(books.open("other"), "f", "file:///a")  # it is in nobody's way
+        books.make(books.open("other"), "f", "file:///a")  # it blocks nothing
         again = books.lease("run")
         books.journal.append(again, [_about("e", Kind.INTENT)])
         assert books.effect("e").dropped == Dropped(DropReason.FAILED, 7, 3)
@@ -289,7 +289,7 @@ class JournalSuite:
     def test_what_is_dropped_again_is_what_was_proposed(self, books: JournalBooks, lease: Lease) -> None:
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
         proposed = books.effect("e")
-        books.journal.append(lease, [intending("e", "run", args={"targets": "over what is there now"})])
+        books.journal.append(lease, [intending("e", "run", args={"targets": "over the present content"})])
         assert books.effect("e").change.args
         books.journal.append(lease, [_about("e", Kind.DROP)])
         assert books.effect("e").change == proposed.change

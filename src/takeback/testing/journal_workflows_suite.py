@@ -265,7 +265,7 @@ class JournalWorkflowsSuite(JournalRunsSuite):
         for number in range(20):
             books.journal.append(None, [submitting(f"run-{number:02}", "deploy")])
         assert [_claimed(books) for _ in range(21)] == [f"run-{number:02}" for number in range(20)] + [""]
-        books.leases.release(books.leases.holder("run-07") or pytest.fail("nobody holds it"))
+        books.leases.release(books.leases.holder("run-07") or pytest.fail("no holder"))
         assert _claimed(books) == "run-07"
 
     def test_the_run_of_a_paused_worker_that_is_not_durable_stays_its_own(self, books: JournalBooks) -> None:

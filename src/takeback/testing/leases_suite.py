@@ -213,7 +213,7 @@ class LeasesSuite:
 
 
 class DurableLeasesSuite(LeasesSuite):
-    """For leases whose end is told by the clock of the store."""
+    """For leases whose end is set by the clock of the store."""
 
     @pytest.mark.parametrize("days", [1, -1], ids=["ahead", "back"])
     def test_a_wall_clock_that_is_set_neither_frees_nor_keeps_a_lease(

@@ -54,8 +54,6 @@ WayBack = Compensation | IRREVERSIBLE | MANUAL
 
 
 class ActionTerms(NamedTuple):
-    """The options of an action."""
-
     expects: Callable[..., Any] | None = None
     verify: Callable[..., Any] | None = None
     risk: str = "medium"
@@ -163,10 +161,9 @@ def action(
     found, or None. `undo` is the function that compensates it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
     seconds the outcome is in doubt. A call whose result is not found `settles_in` seconds later did not happen. `risk`
     (low, medium, high) is shown to people who look or approve. `retries`: how often takeback calls it again, with the
-    same key, if that is safe: the probe found nothing, or the other side `honours_key`. `certain`
-    names errors which mean that nothing happened. `resource` says what it is about, with arguments in braces
-    ("flags/{name}"): undo of an earlier call about a thing is refused while a later call about it is in
-    force."""
+    same key, if that is safe: `verify` found nothing, or the other side `honours_key`. `certain` names errors which
+    mean that nothing happened. `resource` says what it is about, with arguments in braces ("flags/{name}"): undo of an
+    earlier call about a thing is refused while a later call about it is in force."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = ActionTerms(
         expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource
@@ -321,7 +318,6 @@ def told_apart(one: Any, other: Any, name: str = "") -> bool:
 
 
 def result_of(effect: Effect) -> Any:
-    """The recorded result of the call."""
     text = effect.receipt.get("result")
     return json.loads(text) if text is not None else None
 

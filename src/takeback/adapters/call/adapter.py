@@ -142,7 +142,7 @@ class CallAdapter:
         terms = action.terms
         self._hold_before(effect, terms.timeout)
         for tries in range(terms.retries + 1):
-            named = arguments_of(effect)  # each time anew: the try before may have changed them
+            named = arguments_of(effect)  # copied for each try: the one before may have changed them
             if KEY in action.signature.names or action.signature.open:
                 named[KEY] = effect.key
             try:
@@ -202,7 +202,7 @@ class CallAdapter:
         if seen.there:
             return Sighting(Standing.AFTER, receipt=effect.receipt or {"result": kept(seen.receipt)})
         if effect.receipt:
-            # It was told to have happened and is not there: what may still come of it is made up for.
+            # It was reported as done and is not there: compensate what may still come of it.
             return Sighting(Standing.BETWEEN, "the call returned, but its verify= does not find it")
         self._asker.refuse_under_way(effect)
         return Sighting(Standing.BEFORE, "it is not there")
@@ -273,7 +273,7 @@ def _kept(action: Action, result: Any) -> dict[str, Any]:
 def _lost(effect: Effect, error: BaseException) -> InDoubt:
     how = str(error) if isinstance(error, TimedOut) else in_words(error)
     return InDoubt(
-        f"{effect.change.summary}: whether it happened is not known ({how}).",
+        f"{effect.change.summary}: the outcome is unknown ({how}).",
         hint=f"`takeback show {short(effect.id)}` shows what is known.",
         effect=effect.id,
     )

@@ -56,7 +56,7 @@ class Actions:
             try:
                 loaded = _imported(one, where)
             except (Exception, SystemExit) as error:  # noqa: BLE001
-                # Whatever goes wrong while someone's module is loaded; it is told, and other modules are tried.
+                # Any error of a user's module while it is imported is reported, and the other modules are tried.
                 trouble = trouble or f"{one} cannot be imported ({type(error).__name__}: {error})"
                 continue
             try:

@@ -90,7 +90,7 @@ class Hands:
             job = jobs.get()
             try:
                 job.result = job.work()
-            # Whatever it raises belongs to whoever called.
+            # Its errors go to the caller.
             except BaseException as error:  # noqa: BLE001
                 job.error = error
             self._idle.append(jobs)

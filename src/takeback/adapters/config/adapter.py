@@ -216,7 +216,7 @@ class ConfigAdapter:
         if standing in (Standing.AFTER, Standing.BETWEEN):
             self._file.undo(inner)
             return
-        # Someone changed the file meanwhile: put back our keys and nothing else, if nobody touched them.
+        # Someone changed the file in between: restore only our keys, and only if they are still as we left them.
         change = Change(self.name, UNDO, effect.change.resource, effect.change.summary)
         self._refuse_conflicts(change, effect)
         prepared = self._prepare(change, effect)
@@ -306,7 +306,7 @@ class ConfigAdapter:
         before = inner_effect(of)
         is_untouched = done.is_whole and self._file.verify(before).standing is Standing.AFTER
         if is_untouched:
-            # Nobody touched the file since: mode, times and all come back with the bytes.
+            # The file was not touched since: mode and times come back with the bytes.
             inner = Change("file", UNDO, of.change.resource, change.summary)
         elif done.then.data is None:
             inner = Change("file", "delete", of.change.resource, change.summary)

@@ -58,7 +58,6 @@ NOTATIONS = ("json", "yaml", "toml")
 
 
 def format_of(path: str, given: str = "") -> str:
-    """The format, as given or from the file's name."""
     if given:
         if given not in FORMATS:
             raise Misuse(f"{given!r} is not a known format.", hint=f"Use one of {', '.join(FORMATS)}.")
@@ -82,7 +81,6 @@ def known_format(path: str) -> str:
 
 
 def read(format: str, data: bytes) -> Any:
-    """The document as dicts, lists and scalars."""
     return _parse(format, _text(data))
 
 

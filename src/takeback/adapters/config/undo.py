@@ -58,7 +58,7 @@ def _choice(
         if trouble := _in_the_way(of, target, place, seen, blobs):
             outcome, detail = Outcome.CONFLICT, trouble
     elif same_state(now, target.before, format, pointer, blobs, seen) and not explained:
-        outcome, detail = Outcome.ALREADY, "it is as it was before"
+        outcome, detail = Outcome.ALREADY, "it is in the earlier state"
     elif terms.on_conflict is OnConflict.FORCE:
         outcome = Outcome.UNDONE
         detail = f"back to {words(target.before)}; {words(now)} that was there is saved"

@@ -48,7 +48,6 @@ def change(text: str, step: EditStep) -> str:
 
 
 def render(value: Any, quotes: str = "", flow: bool = True) -> str:
-    """On one line."""
     if isinstance(value, Tagged):
         if value.tag in (PLAIN, TIMESTAMP, "key"):
             return str(value.value)
@@ -279,7 +278,7 @@ def _dropped(text: str, root: YamlNode, path: tuple[Any, ...], style: YamlStyle)
     return text[: entry.start] + text[following.start :]
 
 
-# YAML through ruamel.yaml and back: comments and order are kept, but lines may be laid out anew.
+# YAML through ruamel.yaml and back: comments and order are kept, but lines may be wrapped in another way.
 
 
 def change_by_round_trip(text: str, step: EditStep) -> str:

@@ -53,7 +53,7 @@ class FileAdapter:
         self._ready: dict[str, list[StagedFile]] = {}
         self._seen: dict[str, dict[int, SeenDirectory]] = {}
         self._synced: set[str] = set()  # carried out here, and durable
-        self._untried: set[str] = set()  # captured here, by nobody applied yet
+        self._untried: set[str] = set()  # captured here and not applied yet
         # Captured and applied here, at the first attempt: no scratch can be left.
         self._clean: set[str] = set()
 
@@ -170,7 +170,8 @@ class FileAdapter:
                 if goes_across(effect):
                     self._confirm(target, target.after if forward else target.before, made)
             except (TakebackError, OSError) as trouble:
-                # All or nothing: what was brought over before goes back. An undo stays where it got, and can go on.
+                # All or nothing: files that were moved before go back. An undo stays where it stopped, and can be
+                # continued.
                 if forward and not self._only_copied(effect):
                     self._take_back(effect, changed, trouble)
                 raise
@@ -238,7 +239,7 @@ class FileAdapter:
                 with translated(resource), open_again(resource) as place:
                     sync_directory(place)
             except Drifted as error:
-                # It was changed by now: nobody may take this for a change that was not begun.
+                # The file has changed: this must not look like a change that was never begun.
                 raise VerifyFailed(str(error), hint="It was taken back.") from error
 
     def tidy(self, effect: Effect) -> None:

@@ -1,4 +1,4 @@
-"""What a change would touch, what of it could not be brought back, and whether it would change anything at all."""
+"""Assess a change: the targets, what could not be restored, and whether it changes anything."""
 
 import os
 import stat
@@ -23,8 +23,6 @@ from takeback.model.resource import display, file_resource, path_of, quote
 
 
 class Survey(NamedTuple):
-    """What saving one thing would take."""
-
     bytes: int = 0
     lost: tuple[str, ...] = ()
     residue: str = ""
@@ -146,7 +144,7 @@ def _refuse_open_database(place: Place, status: os.stat_result) -> None:
 
 
 def _readable(place: Place, how: int) -> bool:
-    """What is gone by now is not called unreadable: nobody could allow for that."""
+    """A file that has vanished is not called unreadable, because no option could allow that."""
     if os.access(place.name, how, dir_fd=place.fd, effective_ids=True):
         return True
     if place.stat() is None:
@@ -218,7 +216,7 @@ def _not_ours_to_empty(resource: str) -> ResourceUnreachable:
 
 
 def _demand_writable(place: Place, status: os.stat_result | None) -> None:
-    """Asked before what else may be the matter, so that nobody allows a loss for nothing."""
+    """Checked before everything else, so that no one accepts a loss for a change that is refused anyway."""
     me = os.geteuid()
     if me == 0 or os.fstatvfs(place.fd).f_flag & os.ST_RDONLY:  # the system has better words for that
         return

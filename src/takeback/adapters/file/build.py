@@ -32,8 +32,6 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tools(NamedTuple):
-    """What the parts of the adapter work with."""
-
     blobs: Blobs
     held: str = ""  # a directory of ours where inodes with several names wait for their undo
     limit: int = 0
@@ -296,7 +294,7 @@ def hold(tools: Tools, name: str, place: Place) -> bool:
                 rename_new(place.fd, place.name, fd, name.encode())
             except FileExistsError:
                 if not _is_the_same(status_at(fd, name), place.stat()):
-                    return False  # another one waits under this name, and goes on waiting
+                    return False  # another inode is held under this name, and stays there
                 os.unlink(place.name, dir_fd=place.fd)
             os.fsync(fd)
         except OSError:

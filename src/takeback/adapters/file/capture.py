@@ -100,7 +100,7 @@ def _captured(
 
 
 def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
-    """The state of what is there, its bytes in the store; what cannot be saved is an error unless allowed."""
+    """The present state, its bytes in the store. Bytes that cannot be saved are an error unless allowed."""
     inexact = effect.change.facts.allow_inexact
     lost: list[CannotCapture] = []
     status = place.stat()
@@ -223,7 +223,8 @@ def _mkdir(effect: Effect, tools: Tools) -> Target:
 
 
 def _new_directory(place: Place) -> tuple[FileState, dict[str, str]]:
-    """What the kernel would make of mkdir here: a nameless file shows umask, group and ACL without a trace."""
+    """The properties that mkdir would give here: a file without a name shows umask, group and ACL, and leaves no
+    trace."""
     parent = os.fstat(place.fd)
     fd = nameless_file(place, 0o777)
     if fd >= 0:
@@ -265,7 +266,7 @@ def _chmod(effect: Effect) -> Target:
 
 
 def capture_undo(effect: Effect, offer: Offer, tools: Tools) -> CapturedFiles:
-    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
     of = effect.of
     if of is None or of.remedy is None:
         raise Misuse(
@@ -297,7 +298,7 @@ def refuse_conflicts(of: Effect, outcomes: Iterable[TargetOutcome], terms: UndoT
 
 
 def told_merged(remedy: Remedy, outcomes: Iterable[TargetOutcome]) -> Remedy:
-    """What was merged is not exact, and the remedy says so."""
+    """The remedy says if a merge was not exact."""
     merged = [one.resource for one in outcomes if not one.exact]
     if not merged:
         return remedy
@@ -311,7 +312,7 @@ def told_merged(remedy: Remedy, outcomes: Iterable[TargetOutcome]) -> Remedy:
 
 
 def inherited_residue(of: Effect) -> str:
-    """What the undo of an effect leaves behind because the effect did; a merge of its own does not count."""
+    """The residue that an undo takes over from its effect; a merge by the undo itself does not count."""
     remedy = of.remedy
     if remedy is None:
         return ""

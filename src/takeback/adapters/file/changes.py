@@ -1,4 +1,4 @@
-"""What someone asks of files, from the paths they use; each path is resolved here, once."""
+"""Requests for changes of files, made from the paths of the caller. Each path is resolved here, once."""
 
 import os
 from collections.abc import Iterable

@@ -208,7 +208,7 @@ def write_content(fd: int, state: FileState, blobs: Blobs) -> None:
 
 
 def _outside(holes: list[list[int]], number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """What is no hole between two places; the hole with this number is the first that may be there."""
+    """The data between two places of a sparse file; `number`: of the first hole that may lie there."""
     while number < len(holes) and start < stop:
         hole, length = holes[number]
         number += 1

@@ -1,4 +1,4 @@
-"""What is mounted where, as far as files care: mount points inside a directory, other names of one, a moved ground."""
+"""Mounts, as far as files care: mount points inside a directory, its other names, and changed mounts above it."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What the kernel says, in our words."""
+"""Errors of the kernel as errors of takeback."""
 
 import errno
 import os

@@ -15,7 +15,8 @@ _LINKS = 40  # as the kernel: more symbolic links than this are a loop
 
 
 class Place:
-    """A name in an open directory. Everything is done relative to the handle, so nobody can move the ground away."""
+    """A name in an open directory. Everything is done relative to the handle, so a rename of a directory above changes
+    nothing."""
 
     __slots__ = ("fd", "name", "resource")
 
@@ -103,7 +104,7 @@ def resolve(path: "str | bytes | os.PathLike[str]", follow: bool = False, missin
 
 
 def _by_the_kernel(path: bytes, follow: bool) -> str:
-    """What the kernel calls the directory; empty where its answer is not to be trusted, and we walk ourselves."""
+    """The path of the directory as the kernel has it; empty if that is not reliable, and we walk ourselves."""
     parent, _, name = path.rpartition(b"/")
     if name in (b"", b".", b"..") or len(path) > _CHUNK:
         return ""
@@ -288,8 +289,7 @@ def _inode(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-# Names for what is not finished; each carries its effect's id, so that whoever comes after a crash knows
-# whose it is.
+# Names of unfinished files. Each carries the id of its effect, so that recovery knows whose it is.
 #
 # `…~` is being built and is ours alone. The plain name is a finished thing about to be swapped in, or what
 # it was swapped against and has not been looked at yet. `…!` was looked at, is in the store, and is being

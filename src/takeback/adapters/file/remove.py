@@ -162,7 +162,7 @@ class Intruder(Exception):
 
 
 def remove_built(place: Place) -> None:
-    """Something of our own making that nobody was ever shown."""
+    """Remove a file that we made and that no other process ever saw."""
     status = place.stat()
     if status is None:
         return
@@ -208,7 +208,7 @@ def _empty(
     custody: Custody | None = None,
     tools: Tools | None = None,
 ) -> None:
-    """What was left out of the capture goes last: until then all can be made whole again."""
+    """Remove entries that were not captured last: until then everything can be restored."""
     root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     directories: list[str] = []
     left_out: list[str] = []

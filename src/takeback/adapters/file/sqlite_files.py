@@ -99,7 +99,7 @@ def _open_files() -> Iterator[tuple[int, Inode]]:
             try:
                 status = os.stat(path)
             except OSError:
-                continue  # closed meanwhile
+                continue  # closed in between
             yield int(name), (status.st_dev, status.st_ino)
 
 

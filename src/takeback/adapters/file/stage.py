@@ -1,4 +1,4 @@
-"""Prepare new content where nobody sees it: complete, dressed and durable before the intent is written."""
+"""Prepare new content out of sight: complete, with its properties, and durable before the intent is written."""
 
 import os
 import stat
@@ -119,7 +119,7 @@ def _inherit(fd: int, place: Place, wanted: WantedFile, inexact: bool) -> FileSt
 
 
 def demand_readable(resource: str, mode: int) -> None:
-    """What is written must be readable for us: nothing is called done that was not read again."""
+    """Refuse a mode that we could not read: every written file is read again before it counts as done."""
     if not mode & stat.S_IRUSR and os.geteuid() != 0:
         raise NoRemedy(
             f"With mode {mode:04o}, {display(resource)} could not be read again to see that it was written.",

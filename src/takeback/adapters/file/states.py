@@ -55,7 +55,7 @@ def inode_state(status: os.stat_result) -> FileState:
 
 
 def same(one: FileState, other: FileState) -> bool:
-    """Whether nobody could tell them apart, times aside."""
+    """Whether the two states are equal, apart from times."""
     if one["type"] != other["type"]:
         return False
     if one["type"] == "absent":
@@ -139,7 +139,6 @@ def counted(number: int, thing: str, things: str = "") -> str:
 
 
 def words(state: FileState) -> str:
-    """A few words for a person."""
     kind = state["type"]
     if kind == "absent":
         return "nothing"

@@ -1,7 +1,7 @@
-"""Bring one target from one state to another by compare and swap, so that nobody's work is ever lost.
+"""Bring one target from one state to another by compare and swap, so that no one's work is ever lost.
 
-The new thing is made ready beside the target, the two are exchanged in one step, and only then is what came out
-looked at: if it is not what was captured, they are exchanged back and nothing has happened.
+The new file is prepared beside the target and the two are exchanged in one step. Only then is the old file compared
+with the capture. If it differs, the two are exchanged back and nothing has happened.
 """
 
 import os
@@ -40,8 +40,8 @@ def bring(
     seen: SeenDirectory | None = None,
     first: bool = False,
 ) -> bool:
-    """From `start` to `goal`; False if it was there already. `ready` is the goal as a file without a name, `first`
-    that nobody can have tried before."""
+    """From `start` to `goal`; False if the target was at `goal` already. `ready`: the goal as a file without a name.
+    `first`: this is certainly the first attempt."""
     if not first:
         _finish_earlier(place, names, start, goal, tools)
     if not unchanged_at_a_glance(place, start):
@@ -275,7 +275,7 @@ def _swap_in_two_steps(
 
 
 def _finish_earlier(place: Place, names: Scratch, start: FileState, goal: FileState, tools: Tools) -> None:
-    """What a process that died in the middle left."""
+    """Finish what a dead process left half done."""
     if place.beside(names.swapping).stat() is not None:
         _settle(place, names, start, goal, tools)
     for state in (start, goal):

@@ -1,4 +1,4 @@
-"""What taking an effect back would do to each of its targets, given what is there now."""
+"""What an undo would do to each target of an effect, in its present state."""
 
 import stat
 import time
@@ -43,7 +43,7 @@ class FileStep(NamedTuple):
 
 
 class SeenFiles(NamedTuple):
-    """What an undo was planned by, where a glance tells later whether it is still so."""
+    """The state that an undo was planned on, if a later glance can show that it still holds."""
 
     steps: tuple[FileStep, ...]
 
@@ -84,7 +84,7 @@ def unchanged(of: Effect, seen: SeenFiles) -> bool:
 
 
 def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
-    """The same steps, what is there now kept for redo; nothing if it is not what was seen."""
+    """The same steps, with the present content saved for redo; empty if it is no longer as seen."""
     manners = {target.resource: target for target in of.targets}
     found: list[FileStep] = []
     for step in seen.steps:
@@ -110,7 +110,7 @@ def kept_as_seen(of: Effect, seen: SeenFiles, tools: Tools) -> list[FileStep]:
 
 
 def plan_undo(of: Effect, terms: UndoTerms, tools: Tools, scope: ReadScope) -> list[FileStep]:
-    """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
+    """Looks and changes nothing; the present content goes to `scope.keep`, for redo."""
     move = move_of(of)
     footing = Footing(of.remedy)
     if move is not None:
@@ -139,7 +139,7 @@ def plan_undo(of: Effect, terms: UndoTerms, tools: Tools, scope: ReadScope) -> l
 
 
 def _unless_in_use(step: FileStep) -> FileStep:
-    """Not even by force: the process that has it open would go on writing to what is no longer there."""
+    """Not even by force: the process that has it open would keep writing to the removed file."""
     change = step.target
     if change is None or same_inode_will_do(change.before, change.after):
         return step
@@ -161,7 +161,7 @@ def _unless_protected(step: FileStep) -> FileStep:
 
 
 def _open_in(resource: str, now: FileState, seen: SeenDirectory | None) -> str:
-    """What can be said of something that is, or holds, a database which someone has open; empty if it does not."""
+    """Why a path cannot be changed that is, or contains, a database in use; empty if none is."""
     paths: list[str] = []
     if now["type"] == "file" and may_be_database(resource, now.get("size", 0)):
         paths.append(resource)
@@ -222,7 +222,6 @@ def directory_gone(resource: str) -> TargetOutcome:
 
 
 def uncaptured(resource: str, trouble: CannotCapture) -> TargetOutcome:
-    """It cannot be saved for redo as it is now."""
     own = trouble.resource == resource
     reason = trouble.reason if own else f"{display(trouble.resource)}: {trouble.reason}"
     obstacle = Obstacle.UNREADABLE if own and not trouble.readable else Obstacle.UNCAPTURED
@@ -231,7 +230,6 @@ def uncaptured(resource: str, trouble: CannotCapture) -> TargetOutcome:
 
 
 def differs(target: Target, now: FileState, of: str) -> TargetOutcome:
-    """It is not what the effect left."""
     obstacle = Obstacle.GONE if now["type"] == "absent" else Obstacle.CHANGED
     found = difference(target.after, now, effect=of[:8])
     return TargetOutcome(target.resource, Outcome.CONFLICT, found, obstacle=obstacle)
@@ -252,7 +250,7 @@ def _undo_at(
             return _step(target, Outcome.CONFLICT, why)
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
     if same(now, target.before) and not is_explained(target, now, terms):
-        return _step(target, Outcome.ALREADY, "it is as it was before")
+        return _step(target, Outcome.ALREADY, "it is in the earlier state")
     if terms.on_conflict is OnConflict.FORCE:
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is saved"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
@@ -315,7 +313,7 @@ def _is_in(target: Target, digest: str, tools: Tools) -> bool:
 
 
 class _Aim(NamedTuple):
-    """What a merge makes of a file; no state if it does not merge."""
+    """The result of a merge; no state if there is a conflict."""
 
     state: FileState | None
     detail: str
@@ -323,7 +321,7 @@ class _Aim(NamedTuple):
 
 
 def merge_step(place: Place, target: Target, now: FileState, tools: Tools, scope: ReadScope) -> FileStep:
-    """Only what the effect changed is taken out of what is there now."""
+    """Take only the changes of the effect out of the present content."""
     aim = _merged(place, target, now, tools, scope)
     if aim.state is None:
         return _step(target, Outcome.CONFLICT, aim.detail)
@@ -397,7 +395,7 @@ def _undo_move(move: FileMove, on_conflict: OnConflict) -> list[FileStep]:
         gone = here if now_here is None else there
         return _in_the_way(targets, gone, "is in a directory that is gone", Obstacle.DIRECTORY)
     if same(now_there, move.what) and not same(now_here, move.what):
-        return _both(targets, Outcome.ALREADY, "it is where it was before")
+        return _both(targets, Outcome.ALREADY, "it is in its earlier place")
     if not same(now_here, move.what):
         if now_here["type"] == "absent":
             return _in_the_way(targets, here, "is no longer there", Obstacle.MOVED_ON, there)
@@ -437,8 +435,8 @@ def _in_the_way(
     obstacle: Obstacle = Obstacle.CHANGED,
     aim: str = "",
 ) -> list[FileStep]:
-    """A conflict of both names, told of each so that it can stand behind it in a sentence. `aim`: where the culprit
-    would go."""
+    """A conflict of both names of a move; each detail continues a sentence that begins with the name. `aim`: where the
+    culprit would go."""
     so = f", so it cannot be moved back to {display(aim)}" if aim else ""
     why = f"stays unchanged: {display(culprit)} {what}"
     told = {True: (what + so, obstacle), False: (why, Obstacle.COMPANION)}

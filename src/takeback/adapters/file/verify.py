@@ -23,8 +23,8 @@ _PATIENCE = 0.5  # seconds: no further look is begun after that
 
 
 def look_again(seen: Callable[[], Sighting]) -> Sighting:
-    """What is seen. While a directory on the way to a target is missing or a link, all of it is looked at again, a few
-    times; the last look counts."""
+    """The present standing. While a directory above a target is missing or a link, look again, a few times; the last
+    look counts."""
     sighting = seen()
     until = time.monotonic() + _PATIENCE
     for pause in _PAUSES:
@@ -63,7 +63,7 @@ def sight(effect: Effect, clean: bool = False) -> Sighting:
 
 
 def off_its_ground(effect: Effect) -> Sighting | None:
-    """Where something else is mounted by now, nothing can be told of what the effect did."""
+    """Where another filesystem is mounted now, the state of the effect cannot be seen."""
     footing = Footing(effect.remedy)
     if not any(footing.moved(target.resource) for target in effect.targets):
         return None

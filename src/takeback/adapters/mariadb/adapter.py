@@ -110,7 +110,8 @@ class MariaAdapter(DatabaseAdapter):
         )
 
     def verify(self, effect: Effect) -> Sighting:
-        """The marker alone tells. Whoever may still be making it is ended first: nothing can come after the answer."""
+        """Only the marker decides. A session that may still be writing it is ended first, so that nothing comes after
+        the answer."""
         with self._own(effect) as wire:
             markers.hold_alone(wire, effect.id)
             change.settle(wire, effect.id)
@@ -211,7 +212,6 @@ class MariaAdapter(DatabaseAdapter):
 
     @contextmanager
     def _own(self, effect: Effect) -> Iterator[Wire]:
-        """To the very database where it was made."""
         with self._wire(database_of(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
             yield wire
@@ -235,7 +235,7 @@ class MariaAdapter(DatabaseAdapter):
             return (TargetOutcome(own, Outcome.UNDONE), *taking.refused)
         if taking.refused:
             return taking.refused
-        return (TargetOutcome(own, Outcome.ALREADY, "every row is as it was before"),)
+        return (TargetOutcome(own, Outcome.ALREADY, "every row has its earlier values"),)
 
     def _keep(self, effect: Effect) -> dict[str, Any]:
         with self._own(effect) as wire:

@@ -21,7 +21,6 @@ class Numbers(NamedTuple):
 
 
 def count(wire: Wire, registry: LogRegistry, op: int) -> dict[str, Numbers]:
-    """By table."""
     return counted(registry, wire.rows(asked(registry, op)))
 
 
@@ -93,7 +92,6 @@ def _net(wire: Wire, table: LoggedTable, op: int) -> Numbers:
 def record(
     wire: Wire, registry: LogRegistry, op: int, found: dict[str, Numbers], schema: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The receipt."""
     receipt, statements = recording(wire, registry, op, found, schema)
     for statement in statements:
         wire.run(statement)
@@ -206,7 +204,6 @@ def _judged(part: LoggedTable, op: int) -> str:
 
 
 def lines(part: LoggedTable, op: int) -> str:
-    """As a SELECT."""
     shape = part.shape
     key = ", ".join(map(shape.logged_name, shape.key))
     left = f"{shape.logged_image('l')} AS i, MAX(tb_no) AS no, SUM(SIGN(tb_sign)) AS m"

@@ -111,7 +111,6 @@ class LogRegistry(NamedTuple):
         return [one for one in self.triggers if one.table == name and not one.name.startswith(OURS)]
 
     def drop_triggers(self, wire: Wire, table: str) -> None:
-        """Ours."""
         for one in self.triggers:
             if one.table == table and one.name.startswith(OURS):
                 wire.run(f"DROP TRIGGER IF EXISTS {quoted(one.name)}")

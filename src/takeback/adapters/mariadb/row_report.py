@@ -83,7 +83,7 @@ def _of_part(
         if state == NEEDED:
             who = _referring(wire, schema, part, line)
         elif state == ORPHANED:
-            who = ""  # with foreign keys switched off it may never have been there, so nobody need have changed it
+            who = ""  # without foreign keys it may never have existed: no change by others
         elif state == UNFIT:
             who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
         found.append(

@@ -142,7 +142,7 @@ class MariaSession:
         refuse_elsewhere(statement, self._others)
         if self._uncovered:
             with words(self.database):
-                self._known(read(self._wire))  # someone may have protected it meanwhile
+                self._known(read(self._wire))  # someone may have protected it in between
                 refuse_reaching(self._wire, self._registry, [statement])
         if wanted:
             return self._define(wanted, parameters)

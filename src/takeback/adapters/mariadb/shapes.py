@@ -73,7 +73,6 @@ class MariaColumn(NamedTuple):
         return f"HEX({value})"
 
     def shown(self, value: str) -> str:
-        """For people."""
         if self.kind in _SPACE:
             return f"ST_AsText({value})"
         if self.kind == "bit":
@@ -86,8 +85,6 @@ class MariaColumn(NamedTuple):
 
 
 class MariaForeignKey(NamedTuple):
-    """A foreign key."""
-
     name: str
     child: str
     columns: tuple[str, ...]
@@ -155,7 +152,6 @@ class MariaShape(NamedTuple):
 
 
 def image(columns: Sequence[MariaColumn], values: Sequence[str]) -> str:
-    """32 bytes."""
     forms = ", ',', ".join(
         f"IFNULL({column.form(value)}, '~')" for column, value in zip(columns, values, strict=True)
     )
@@ -351,7 +347,7 @@ def _links(rows: Sequence[Sequence[Any]], rules: Sequence[Sequence[Any]]) -> tup
     found: dict[tuple[str, str], MariaForeignKey] = {}
     for name, child, column, schema, parent, refers, own in rows:
         if (child, name) not in acts:
-            continue  # it was dropped between the two questions, which whoever asks will notice
+            continue  # it was dropped between the two queries, which the caller will notice
         elsewhere = "" if schema == own else schema
         link = found.get((child, name)) or MariaForeignKey(
             name, child, (), parent, (), *acts[child, name], elsewhere

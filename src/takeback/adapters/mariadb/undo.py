@@ -51,7 +51,7 @@ def _rebase(wire: Wire, part: LoggedTable, op: int) -> None:
     )
     for _, pre, post, no in later:
         if post is None:
-            # This one deleted the row, and a later one made it anew: now that one replaced it.
+            # This effect deleted the row, and a later one inserted it again: the later one now counts as a replacement.
             wire.run(
                 f"INSERT INTO {part.log} ({shape.image_columns}) SELECT l.tb_op, 0, -1, {', '.join(shape.logged('p'))}"
                 f" FROM {part.log} l JOIN {part.log} p ON p.tb_no = {pre} WHERE l.tb_no = {no}"
@@ -76,14 +76,12 @@ def _another_number(wire: Wire, part: LoggedTable, no: int, by: str) -> None:
     )
 
 
-_FEW = 10_000  # lines: below it, whoever asks what would happen is told by trying
+_FEW = 10_000  # lines: below it, a plan is found by trying
 _ROUNDS = 20
 Bad = dict[str, dict[str, set[int]]]  # by state and table: lines that cannot be put back
 
 
 class Taking(NamedTuple):
-    """The result: the rows found and changed."""
-
     applied: int
     already: int
     refused: tuple[TargetOutcome, ...]  # what stands in the way, or was left out
@@ -171,8 +169,8 @@ def take_back(wire: Wire, registry: LogRegistry, op: int, policy: OnConflict, dr
 
 
 def _smooth(wire: Wire, parts: dict[str, LoggedTable], op: int) -> Taking | None:
-    """Of a large operation that nothing stands in the way of, only the numbers: whoever wants to take it back has to
-    read all of it again then. None: it is to be looked at row by row."""
+    """Only the counts of a large operation that has no conflicts; its undo reads the rows again. None: look at it row
+    by row."""
     many = wire.one(f"SELECT SUM(inserted + updated + deleted) FROM {TOUCHED} WHERE op = {op}")
     if int(many or 0) <= _FEW or not all(part.shape.key for part in parts.values()):
         return None
@@ -245,7 +243,7 @@ def _place(
 def _all_in(
     wire: Wire, registry: LogRegistry, parts: dict[str, LoggedTable], bad: Bad, reasons: Reasons
 ) -> list[TargetOutcome]:
-    """What a table does not take is in `bad` then, or told where no row can be named."""
+    """Rows that a table refuses are in `bad` afterwards; raised as an error if no row can be named."""
     for name, part in parts.items():
         try:
             put_back.place(wire, part, bool(registry.app_triggers(name)))
@@ -308,7 +306,6 @@ def swap(wire: Wire, op: str, by: str) -> None:
 
 
 def forget(wire: Wire, op: int) -> None:
-    """Its images."""
     for n in wire.numbers(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
         wire.run(f"DELETE FROM {log_of(n)} WHERE tb_op = {op}")
     wire.run(f"DELETE FROM {TOUCHED} WHERE op = {op}")

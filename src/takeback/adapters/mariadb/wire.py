@@ -107,7 +107,6 @@ class Wire:
             yield from cursor
 
     def text(self, value: str) -> str:
-        """As a literal."""
         return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)" if value else "''"
 
     def close(self) -> None:
@@ -183,7 +182,7 @@ def _options(url: str) -> dict[str, Any]:
     return options | {key: query[key] for key in ("ssl_ca", "ssl_cert", "ssl_key") if key in query}
 
 
-# `charset` and `ssl` are what other drivers are told in the same address: text is text here, and TLS is used anyway.
+# `charset` and `ssl` are for other drivers that use the same address: text is text here, and TLS is used anyway.
 _KNOWN = frozenset(("unix_socket", "socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "charset"))
 _EXAMPLE = "For example mariadb://user:password@host:3306/database."
 
@@ -228,7 +227,6 @@ def told(error: BaseException, database: Database) -> TakebackError:
 
 
 def of(alias: str, names: Iterable[str]) -> list[str]:
-    """The columns of a row."""
     return [f"{alias}.{quoted(name)}" for name in names]
 
 

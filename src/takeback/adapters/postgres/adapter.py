@@ -283,7 +283,7 @@ def refuse_unprotected(connection: Connection, database: Database) -> None:
             f"{resource_of(database)} is not protected: nothing that is changed there could be taken back.",
             hint=f"Run `takeback sql protect {database.source or database.url}` first.",
         )
-    if (version or 1) < VERSION and not keeper:  # whoever may brings it up to date with the first change
+    if (version or 1) < VERSION and not keeper:  # the first change by a role that may update it does so
         raise NoRemedy(
             f"{resource_of(database)} was protected by an older takeback, which captures less than this one.",
             hint="Let the owner run `takeback sql protect` again, or make any change; what was captured so far stays.",

@@ -1,7 +1,7 @@
-"""Attach the triggers of protected tables while somebody works there, and remove them afterwards.
+"""Attach the triggers of protected tables while a session works there, and remove them afterwards.
 
-Whoever works holds an advisory lock for the length of a session, shared with others who work. The server frees it when
-the session ends, however that ends, so triggers that a killed process left are removed by the next one."""
+Each such session holds a shared advisory lock. The server frees it when the session ends, also after a kill, so the
+next session removes triggers that a killed process left."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -60,8 +60,6 @@ where o.logs is null and not o.closed and o.started > clock_timestamp() - interv
 
 
 class AttachedTable(NamedTuple):
-    """A table whose triggers come or go."""
-
     oid: int
     name: str
 

@@ -227,7 +227,7 @@ def named(connection: Connection, ties: Ties, net: Net, found: list[RowObstacle]
 def _pointing(ties: Ties, net: Net, foreign: Foreign, child: Table) -> str:
     points = foreign.points("n.q{}".format, child.at("c"))
     theirs = ties.nets.get(foreign.child)
-    if theirs is not None and theirs.keyed:  # those that go with the same undo are in nobody's way
+    if theirs is not None and theirs.keyed:  # rows that the same undo removes are no obstacle
         points += _stays(theirs, "c")
     ours = _words(net.table, "n.q{0}")
     words = _words(child, "c.{1}") if child.key else "null::text"

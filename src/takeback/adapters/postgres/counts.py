@@ -10,8 +10,8 @@ from takeback.adapters.postgres.row_report import net_counts
 from takeback.adapters.postgres.tables import SCHEMA, quoted, tables
 from takeback.errors import NoRemedy
 
-# Was everything that a transaction wrote captured? The server counts what a transaction writes to each table, whoever
-# does it and whatever triggers are switched off; the same number of images must have been written to the logs.
+# Was everything that a transaction wrote captured? The server counts what a transaction writes to each table, no matter
+# who writes and which triggers are switched off; the same number of images must have been written to the logs.
 
 
 class WrittenTable(NamedTuple):
@@ -36,7 +36,7 @@ class WrittenTable(NamedTuple):
         return self.inserted + 2 * self.updated + self.deleted
 
 
-# What was rolled back to a savepoint is counted too, on both sides. Temporary tables are nobody's business.
+# Rows that were rolled back to a savepoint are counted too, on both sides. Temporary tables do not count.
 _WRITTEN = """
 select c.oid::int8, r.root::int8, n.nspname, c.relname, l.no, c.i, c.u, c.d, k.name
 from (
@@ -67,7 +67,6 @@ ABOUT_WRITTEN = Question(_WRITTEN)
 
 
 def as_written(rows: list[tuple[Any, ...]]) -> dict[int, WrittenTable]:
-    """The answer to it."""
     return {row[0]: WrittenTable(*row) for row in rows}
 
 

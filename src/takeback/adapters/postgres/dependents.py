@@ -58,7 +58,7 @@ def _rebase(connection: Connection, net: Net) -> bool:
 
 
 def _differs(net: Net, log: str) -> str:
-    """Whether effect `l.op` left its row of `n` otherwise than it is in `n.q`: one that wrote what was there already
+    """Whether effect `l.op` left its row of `n` otherwise than it is in `n.q`: an effect that wrote the same row again
     passes on what it found."""
     last = f"(select max(m.step) from {log} m where m.op = l.op and {same_key(net, 'm.c')})"
     left = f"from {log} p where p.op = l.op and p.sign > 0 and {same_key(net, 'p.c')} and p.step = {last}"

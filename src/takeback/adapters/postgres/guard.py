@@ -1,9 +1,9 @@
 """Stop a program before it makes a change without a way back: changes the schema where no event trigger could save rows
 first, or writes to large objects, roles and databases, which no trigger reports.
 
-A connection of ours reads every table, and holds the catalogs of the rest against writers, so nobody can change them
-without waiting for us. If the program waits, its statement is ended; if it is somebody else, we stand aside and come
-back. Should the guard die, what was lost is still told when the program has ended (`losing`, `witness`)."""
+A connection of ours reads every table, and holds the catalogs of the rest against writers, so no session can change
+them without waiting for us. If the program waits, its statement is ended; if another session waits, we release the
+locks and come back. If the guard dies, the loss is still reported when the program has ended (`losing`, `witness`)."""
 
 import threading
 
@@ -15,12 +15,13 @@ from takeback.adapters.postgres.statements import first_words, split
 NAME = "takeback guard"
 _LOOKS_AFTER = 0.05
 _COMES_BACK = 10  # looks, between two tries to have a table again that somebody else wants for himself
-# If this process is stopped or its machine is gone, the server ends the guard: nobody waits for the dead.
+# If this process is stopped or its machine is gone, the server ends the guard, so that no session waits for a dead
+# process.
 _ALIVE = (
     "set idle_in_transaction_session_timeout = '30s'; set lock_timeout = '%s'; set application_name = '%s'"
 )
 _AT_ONCE = "set local lock_timeout = '1ms'"
-# They need the table for themselves, and lose nothing: rows that are truncated were captured by then.
+# They need the table for themselves, and lose nothing: truncated rows were captured before.
 _HARMLESS = ("TRUNCATE", "LOCK", "VACUUM", "CLUSTER")
 _LONGEST = 1000  # of a statement as the server tells it; longer ones are cut off
 

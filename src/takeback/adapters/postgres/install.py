@@ -16,8 +16,6 @@ ONE_AT_A_TIME = 0x7A6B6261636B
 
 
 class Capture(NamedTuple):
-    """The capture of one table."""
-
     log: int
     shape: list[list[int | str]]
     by_row: bool
@@ -142,7 +140,6 @@ def _parked(kind: Sequence[int | str]) -> str:
 
 
 def kinds(shape: list[list[int | str]]) -> list[list[int | str]]:
-    """Without the names."""
     return [one[:4] for one in shape]
 
 

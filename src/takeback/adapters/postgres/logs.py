@@ -45,8 +45,6 @@ class LogReach(NamedTuple):
 
 
 class KeptImages(NamedTuple):
-    """The images of an effect in a log."""
-
     log: int
     relation: int
     name: str  # of the table, when it was last looked at
@@ -161,7 +159,7 @@ def functions(log: int, table: Table, root: Table) -> Iterator[str]:
     yield _function(table, "i", wide(new) + line(1, new))
     yield _function(table, "u", wide(new) + line(-1, old) + "\n  " + line(1, new))
     yield _function(table, "d", wide(old) + line(-1, old))
-    # Named when it runs: it may be called something else by then. A partitioned table has no rows of its own, and its
+    # Named when it runs, because it may be renamed before. A partitioned table has no rows of its own, and its
     # partitions have triggers of their own.
     copy = f"insert into {into} select $1, $2, -1, $3{chosen} from only %s as r{aliases}"
     many = f"select exists (select from only %s offset {MANY - 1})"

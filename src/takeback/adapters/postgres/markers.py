@@ -27,7 +27,7 @@ class PostgresOp(NamedTuple):
     steps: bool  # it changed the schema
     counters: bool  # it set sequences back
     images: dict[str, list[int]] | None  # how many there were in each log, before and after; None: not known
-    lost: tuple[str, ...] = ()  # what it destroyed and nobody saved, in words; then it is never taken back
+    lost: tuple[str, ...] = ()  # what it destroyed without a copy, in words; such an effect cannot be undone
 
     @property
     def has_schema(self) -> bool:
@@ -57,7 +57,6 @@ def question(effect: str, lock: bool = False) -> Question:
 
 
 def found(connection: Connection, rows: list[tuple[Any, ...]]) -> PostgresOp | None:
-    """The answer to it."""
     if not rows:
         return None
     op = PostgresOp(*rows[0])
@@ -94,7 +93,7 @@ def not_in_force(op: PostgresOp, by: str | None) -> Question:
 
 
 def follow(connection: Connection, op: PostgresOp) -> None:
-    """What an undo had taken back follows it, to the end of the chain."""
+    """The effect that an undo took back, the undo that took that back, and so on."""
     brought_back = True
     while op.undoes and not op.partial:
         earlier = find(connection, op.undoes)

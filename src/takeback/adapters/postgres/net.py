@@ -61,7 +61,6 @@ class Net(NamedTuple):
 
     @property
     def name(self) -> str:
-        """To read from."""
         if self.tally:
             # Not to be taken apart: who may take both sides for one row each would compare all with all.
             return (

@@ -12,7 +12,7 @@ from takeback.model.database import Holder
 
 FIRST_LOOK = 1.0  # seconds: most waits are shorter
 _AGAIN = 1.0
-HELD = "takeback_"  # and the effect: the name of what is held, prepared or by a session
+HELD = "takeback_"  # and the effect: the name of a held transaction, prepared or of a session
 _NAMED = re.compile(rf"{HELD}([0-9a-z]+)\Z")
 
 # Those in the way, and those in their way.
@@ -52,7 +52,7 @@ class Waited(psycopg.OperationalError):
 
 class Lookout:
     """For one connection; `found` is who was in the way of the last one that waited long, `stopped` whether we ended
-    the waiting for it. `seconds` for what is held, as an ordinary session may have as long as the server lets it."""
+    the waiting for it. `seconds`: how long a held transaction may last; an ordinary session has no limit of ours."""
 
     def __init__(self, waiting: Waiting, another: "Callable[[], psycopg.Connection[Any]]") -> None:
         self.waiting = waiting
@@ -137,7 +137,6 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
         return cursor.fetchall() if cursor.description else []  # not for queries without columns
 
     def run(self, sql: str, parameters: Parameters = None) -> int:
-        """How many rows it was."""
         return self.execute(sql.encode(), parameters).rowcount
 
     def run_all(self, statements: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from takeback.adapters.postgres.transactions import identity, refuse_another
 from takeback.model.database import Database
 
 # Long enough for the steps of one undo. After that a firewall may have forgotten it, and others may want the place; the
-# server ends it by itself, should nobody ask again.
+# server ends it if it is not used again.
 FRESH = 5.0
 _ENDED_BY_SERVER = "set idle_session_timeout = '10s'"
 

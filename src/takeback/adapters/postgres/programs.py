@@ -29,8 +29,8 @@ LOST_HINT = (
 
 
 def unsaved_losses(connection: Connection, before: Things, after: Things) -> list[str]:
-    """By what was dropped or altered, where nothing told of each command before it was run. A table that was dropped
-    may have been empty: who wrote to it last is not known, so it counts."""
+    """Losses through dropped or altered objects, if no event trigger reported each command before it ran. A dropped
+    table may have been empty, but the last writer is unknown, so it counts."""
     old, new = differing(before, after), differing(after, before)
     gone = {one.oid: one for one in old if one.is_table and one.key not in after}
     found = [f"the rows of table {one.shown}, which was dropped" for one in gone.values()]
@@ -50,7 +50,7 @@ def unsaved_losses(connection: Connection, before: Things, after: Things) -> lis
 
 
 # The server counts transactions: what one wrote that began after the marker is younger than it. Of tables that were
-# protected meanwhile the triggers are young, and so is what we know of them.
+# protected while it ran, the triggers and what they recorded are younger too.
 _SWITCHED = """
 select format('%%I.%%I', n.nspname, c.relname)
 from takeback.op o, takeback.captured k
@@ -197,7 +197,7 @@ def close(connection: Connection, op: PostgresOp) -> dict[str, Any] | None:
 
 def _guest_schema(connection: Connection, shape: Any) -> tuple[list[str], list[str]]:
     """What became of the things that belong to this role: only those it can have made, altered or dropped. They stay
-    when the rows are taken back, for which nobody else has the right."""
+    when the rows are taken back, because only their owner may remove them."""
     before = {one.key: one for one in definitions.from_json(shape)}
     after = definitions.read(connection)
     role = connection.ask("select session_user::text")[0][0]
@@ -267,8 +267,8 @@ def marked(url: str, setting: str, name: str) -> str:
 
 
 def leave(connection: Connection, effect: Effect, tell: Tell = quiet) -> dict[str, Any] | None:
-    """Closed for good: no session can add to it any more. None if no change was seen, and nothing is left then; what
-    the server counted all the same is told."""
+    """Close the record for good: no session can add to it any more. None if no change was seen, and nothing is left
+    then; changes that only the server counted are reported."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         with transaction(connection):
@@ -341,7 +341,7 @@ def _close(connection: Connection, op: markers.PostgresOp) -> dict[str, Any] | N
 
 
 def _compared(connection: Connection, op: int, shape: Any) -> list[str]:
-    """Where no event trigger told of each command: what became of the schema, and what was lost by that."""
+    """Without an event trigger: how the schema changed, and what was lost by that."""
     before = {one.key: one for one in definitions.from_json(shape)}
     after = definitions.read(connection)
     lost = unsaved_losses(connection, before, after)

@@ -84,7 +84,6 @@ def _protect_one(connection: Connection, table: Table, root: Table, always: bool
 
 
 def too_wide(table: Table) -> bool:
-    """To be taken back."""
     return len(table.columns) > _MOST_COLUMNS
 
 

@@ -279,7 +279,6 @@ _STATES = {"O": "enable", "A": "enable always", "R": "enable replica", "D": "dis
 
 
 def _loud(tables: Sequence[Table]) -> Iterator[str]:
-    """Each as it was."""
     for table in tables:
         for name, state in table.triggers:
             yield f"alter table {table.sql} {_STATES[state]} trigger {quoted(name)}"

@@ -41,7 +41,8 @@ from takeback.model.database import Database
 from takeback.model.effect import Effect
 
 _OPEN = "select no, set_config('takeback.op', no::text, true) from takeback.open(%s, %s, %s, %s, %s, %s) no"
-# Whatever writes has a number of its own by then. An error, so that the commit sent with it is not carried out.
+# Each transaction that writes has a number of its own at this point. Raise an error, so that the commit sent with it is
+# not carried out.
 _NOTHING_WRITTEN = "select 1 / (pg_current_xact_id_if_assigned() is null)::int"
 SHOWN = 1_001  # rows of one that waits, at most
 

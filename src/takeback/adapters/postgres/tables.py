@@ -94,7 +94,6 @@ class Table(NamedTuple):
         return [list(column.shape) for column in self.columns]
 
     def at(self, alias: str) -> Side:
-        """A row in the table itself."""
         return lambda number: f"{alias}.{quoted(self.column(number).name)}"
 
     def column(self, number: int) -> PostgresColumn:
@@ -196,7 +195,6 @@ def questions(oids: Sequence[int]) -> list[Question]:
 
 
 def made_of(answers: Sequence[list[tuple[Any, ...]]]) -> tuple[Table, ...]:
-    """The answers to them."""
     found = answers[0]
     columns, uniques, triggers, rules = map(_grouped, answers[1:])
     return tuple(

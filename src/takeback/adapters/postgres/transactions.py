@@ -86,8 +86,8 @@ def _looked(connection: Connection, effect: str) -> list[list[tuple[Any, ...]]]:
         return [*connection.ask_all([at_work]), []]
 
 
-# A transaction that waits for a person. Where the server lets transactions be prepared it holds it, whoever ends; else
-# the session that made it does, as long as it lives and for no longer than it may.
+# A transaction that waits for a person. If the server allows prepared transactions, it holds the transaction, also
+# after our process has ended. Otherwise the session holds it as long as it lives, and no longer than the limit.
 #
 # Not if there are temporary tables, since the server would not prepare what has to do with them, nor if it is full.
 _PREPARABLE = """

@@ -47,7 +47,6 @@ _ALONE = 2  # from this attempt on
 def as_planned(
     connection: Connection, database: Database, of: Effect, on_conflict: OnConflict
 ) -> tuple[TargetOutcome, ...]:
-    """Nothing is left of the looking."""
     whole = target_of(database, of.id)
     refuse_guest(connection)
     _, rows = connection.ask_all([Question("begin"), markers.question(of.id)])
@@ -71,7 +70,7 @@ def as_planned(
         return (TargetOutcome(whole, Outcome.UNDONE, _rows(seen.to_do)), *found)
     if op.counters and not found and not op.logs:
         return (TargetOutcome(whole, Outcome.UNDONE, "sequences that were set back continue"),)
-    return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row is as it was before"),)
+    return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row has its earlier values"),)
 
 
 def _as_unwound(
@@ -223,7 +222,7 @@ def _reverse(connection: Connection, attempt: int, rows: "Rows") -> dict[str, An
     if attempt >= _ALONE:
         _stop_others(connection, op)
     if op.has_schema:
-        # What comes of it belongs to nobody, and goes with the marker.
+        # Its own effects belong to no one, and are removed with the marker.
         found = unwind(connection, op, op.no, OnConflict.REFUSE, lock=True)
         if found.obstacles:
             raise refuse(op, found.obstacles, len(found.obstacles))
@@ -256,8 +255,8 @@ def _tried(
     asked: Sequence[Question],
     work: "Callable[[int, Sequence[Rows]], dict[str, Any]]",
 ) -> dict[str, Any]:
-    """Others write at the same time: what was found may have moved before it was put back. Then it is looked at
-    again; if they are quicker once more, they must wait. What is `asked` first is asked with the beginning."""
+    """Others write at the same time: rows may change between the look and the undo. Then look again; if they are
+    quicker once more, they must wait. What is `asked` first is asked with the beginning."""
     begin = [Question("begin isolation level read committed"), Question(patience(connection))]
     for attempt in range(TRIES):
         left = TRIES - 1 - attempt

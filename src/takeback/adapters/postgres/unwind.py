@@ -31,7 +31,7 @@ class Look(NamedTuple):
     odd: tuple[RowObstacle, ...]  # tables that are not what they were
     counts: dict[str, int]  # rows by status
     full: bool  # we may switch off all triggers
-    presumed: bool = False  # nobody has looked whether the rows are as the effect left them
+    presumed: bool = False  # not yet checked whether the rows are as the effect left them
 
     @property
     def conflicts(self) -> int:

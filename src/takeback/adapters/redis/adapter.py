@@ -112,7 +112,6 @@ class RedisAdapter(DatabaseAdapter):
         self._written.discard(effect.id)
 
     def release(self, effect: Effect) -> None:
-        """Its marks go."""
         with self._links.to(database_of(effect)) as link:
             no, keys = touched(link, self._blobs, effect)
             if no:

@@ -154,7 +154,7 @@ def let_go(link: RedisLink) -> None:
 
 
 HELD = b"takeback:held:"
-KEPT = "kept"  # in the mark, instead of a number: what is held is in the store, and not needed any more
+KEPT = "kept"  # in the mark, instead of a number: the held commands are in the store, and no longer needed
 AT_ONCE = 500
 
 # A key may be seen twice by SCAN, and one that has expired cannot be renamed: neither is an error.

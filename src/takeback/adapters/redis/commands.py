@@ -127,8 +127,6 @@ _WRITES_WHAT_IT_READS = ("xreadgroup",)
 
 
 class RedisRequest(NamedTuple):
-    """A command as it goes to the server."""
-
     words: tuple[bytes, ...]
 
     @property

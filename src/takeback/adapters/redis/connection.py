@@ -53,7 +53,6 @@ class RedisLink:
             raise
 
     def one(self, *command: Argument) -> Any:
-        """The reply, or its error raised."""
         (reply,) = self.ask(command)
         return good(reply)
 
@@ -70,7 +69,6 @@ class RedisLink:
 
 
 def good(reply: Any) -> Any:
-    """The reply, if it is no error."""
     from redis.exceptions import ResponseError
 
     if isinstance(reply, ResponseError):
@@ -86,7 +84,7 @@ def open_link(url: str, shown: str) -> RedisLink:
     except ImportError:
         raise Misuse("Redis needs takeback[redis].", hint=install_hint("redis")) from None
     settings = _settings(driver, url, shown)
-    # Answers as the server sends them, and nothing in between that nobody asked for.
+    # The answers of the server, without messages that were not asked for.
     settings |= {"protocol": 2, "decode_responses": False, "client_name": "takeback"}
     settings.setdefault("socket_connect_timeout", CONNECT_WITHIN)
     settings.setdefault("socket_timeout", ANSWER_WITHIN)

@@ -56,7 +56,6 @@ def _back_length(length: int) -> int:
 
 
 def numbers(data: bytes) -> Iterator[int]:
-    """Of an intset."""
     width = int.from_bytes(data[:4], "little")
     if width not in (2, 4, 8):
         raise Unreadable(f"an intset of {width} bytes")
@@ -280,8 +279,6 @@ _VALUES: dict[str, Callable[["Reader", int], Any]] = {
 
 
 class Reader:
-    """Goes through a payload from the left."""
-
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
         self._at = at

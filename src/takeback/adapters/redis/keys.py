@@ -163,7 +163,7 @@ def _stream(value: Stream) -> list[tuple[str, str | None]]:
     return found
 
 
-LISTED = 100  # conflicts that are told one by one
+LISTED = 100  # conflicts that are listed one by one
 
 
 class RedisChoice(NamedTuple):
@@ -224,7 +224,7 @@ def told(
         detail = f"overwrites {keys} that someone changed since; redo brings that back" if forced else ""
         found.append(TargetOutcome(own, Outcome.UNDONE, detail))
     elif not conflicts:
-        found.append(TargetOutcome(own, Outcome.ALREADY, "every key is as it was before"))
+        found.append(TargetOutcome(own, Outcome.ALREADY, "every key has its earlier value"))
     found += [
         TargetOutcome(key_resource(database, one), Outcome.CONFLICT, _sentence(one, by.get(one.key, "")))
         for one in conflicts[:LISTED]

@@ -16,12 +16,12 @@ OPS = b"takeback:ops"  # sorted set: effect, by the order of the server
 TOUCHED = b"takeback:touched"  # sorted set, by text: hash of a key, order, effect
 WIDE = b"takeback:wide"  # sorted set like OPS: effects with too many keys for the index
 COUNT = b"takeback:count"
-FENCED_FOR = 7 * 24 * 3600  # seconds; longer than a process may sleep and then go on
+FENCED_FOR = 7 * 24 * 3600  # seconds; longer than a process may sleep and then continue
 MOST = 2000  # keys that are watched: it takes the server time with the square of their number
 
-# Runs inside MULTI, after the commands of the change: numbers it, and looks at what it left.
-# A crash before the images of that are durable leaves their fingerprint: then whether a key is still as the effect
-# left it can be told from the bytes alone.
+# Runs inside MULTI, after the commands of the change: numbers it, and looks at what it left. A crash before the images
+# of that are durable leaves their fingerprint: then whether a key is still as the effect left it can be seen from the
+# bytes alone.
 LOOK = """
 local no = redis.call('INCR', KEYS[1])
 redis.call('ZADD', KEYS[2], no, ARGV[1])
@@ -44,8 +44,6 @@ return found
 
 
 class RedisOp(NamedTuple):
-    """The mark of an effect."""
-
     no: int = 0  # none for what was lost with the server, and taken back since
     before: str = ""  # digest of the images of what it found
     after: str = ""  # of what it left, where that is not in the receipt
@@ -91,12 +89,10 @@ def left(keys: Iterable[bytes], reply: list[Any]) -> LeftKeys:
 
 
 def milliseconds(time: Sequence[bytes]) -> int:
-    """Of the reply of TIME."""
     return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def print_of(images: Iterable[Image]) -> str:
-    """As the server makes it."""
     prints = (" -2" if dump is None else f"{_sha1(dump)} {expires}" for _, dump, expires in images)
     return _sha1(",".join(prints).encode())
 

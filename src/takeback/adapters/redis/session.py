@@ -54,8 +54,8 @@ def count(link: RedisLink, most: int) -> int:
             return len(found)
 
 
-# A command in one line, for the journal and for people: its name and its first argument, which is nearly
-# always the key; what is written is nobody's business.
+# A command in one line, for the journal and for people: its name and its first argument, which is nearly always the
+# key. The written value is left out.
 
 
 LENGTH = 100

@@ -99,8 +99,8 @@ def find_keys(
 def put_back(
     link: RedisLink, blobs: Blobs, effect: Effect, of: Effect, digests: Digests, seen: FoundKeys, now: int
 ) -> dict[str, Any] | None:
-    """The receipt; None if it was done before. `seen` is looked at again in the step itself: whatever is in the way by
-    then makes it be given up."""
+    """The receipt; None if it was done before. The step checks `seen` again itself, and gives up if anything has
+    changed."""
     left_out = seen.already | {one.key for one in seen.conflicts}
     over = {one.key: one for one in seen.over}
 
@@ -322,7 +322,6 @@ def _puts_back(choices: Iterable[RedisChoice]) -> Iterator[Command]:
 
 
 def _verify(made: MadeChange, chosen: Sequence[RedisChoice]) -> None:
-    """By what was seen in the same step, after it."""
     for one, image in zip(chosen, made.left.images, strict=True):
         if not same(image.at(made.left.now), one.target.at(made.left.now)):
             raise VerifyFailed(

@@ -35,7 +35,7 @@ from takeback.model.plan import Obstacle, Outcome, Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Strategy
 from takeback.storage.protocols import Blobs
 
-# Whether a program still lives whose watcher has died: nobody can tell from the file who will write to it next.
+# Whether a program still lives whose watcher has died: the file does not show who will write to it next.
 #
 # It is started with a variable that names its effect, which whatever it starts inherits.
 

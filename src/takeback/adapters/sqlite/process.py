@@ -14,7 +14,7 @@ _START = (
     "from takeback.adapters.sqlite.child.main import main; main(parent)"
 )
 _KILL = 9  # also while Python shuts down, when nothing can be imported any more
-_PATIENCE = 2000  # ms, for one that was told to end
+_PATIENCE = 2000  # ms, for a process that was asked to end
 
 
 class Gone(Exception):
@@ -34,7 +34,6 @@ class SqliteChild:
         return bool(self.pid) and self._owner == os.getpid()
 
     def ask(self, what: str, *given: Any, tell: wire.Tell) -> Any:
-        """`tell` reports who has the lock it waits for."""
         try:
             wire.send(self._to, (what, given))
             while (message := wire.receive(self._from))[0] == "waiting":

@@ -100,7 +100,6 @@ class SqliteDesk:
 
     @property
     def pid(self) -> int:
-        """Of the process, or 0."""
         return self._child.pid if self._child is not None else 0
 
     def close_file(self) -> None:

@@ -51,7 +51,6 @@ def plain(value: Any) -> bytes:
 
 
 def text(value: Any) -> str | None:
-    """For people."""
     if value is None:
         return None
     return f"x'{value.hex()}'" if isinstance(value, bytes) else str(value)

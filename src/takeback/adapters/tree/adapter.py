@@ -64,10 +64,10 @@ class TreeAdapter:
         self.traits = TRAITS["tree"]._replace(watches=found is not None)
         self._tools = Tools(blobs, held, progress=progress)
         self._found = found
-        self._untried: set[str] = set()  # captured here, by nobody applied yet
+        self._untried: set[str] = set()  # captured here and not applied yet
         # Captured and applied here, at the first attempt: no scratch can be left.
         self._clean: set[str] = set()
-        # By whoever asked last what an undo would do; most ask twice, and then do it.
+        # From the last plan of an undo; most callers plan twice and then undo.
         self._seen: tuple[str, Mapping[str, SeenPath]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
         # Found done, and not recorded as done: who did it may have died at the end.
@@ -117,8 +117,8 @@ class TreeAdapter:
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
-        """While the change is made, these files may become part of the world as they are: nobody else can write to
-        them, and they are thrown away afterwards."""
+        """During `apply`, these files may be moved into the world as they are: no other process can write to them, and
+        they are not needed afterwards."""
         digest: str = change.args["targets"]
         lent = self._lent[digest] = Lent(sources)
         try:
@@ -199,7 +199,6 @@ class TreeAdapter:
         return locked(effect.id, effect.targets, changed, places)
 
     def _release_returned(self, effect: Effect) -> None:
-        """Only now that their own names are durable."""
         if not any("held" in state for target in effect.targets for state in (target.before, target.after)):
             return
         with Places(effect.targets) as places:
@@ -210,7 +209,7 @@ class TreeAdapter:
                         release_returned(self._tools, place, state)
 
     def tidy(self, effect: Effect) -> None:
-        # What was found in the world nobody had to put there.
+        # Changes that were found in the world were not put there by us.
         found = effect.id in self._untried and effect.change.kind == WATCH
         self._untried.discard(effect.id)
         if effect.id in self._clean or effect.remedy is None or found:

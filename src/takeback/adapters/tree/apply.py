@@ -29,7 +29,7 @@ _FEW = 16
 
 
 class Carrier:
-    """One way of one effect. `first`: nobody can have tried before, so there is no scratch to look for."""
+    """One way of one effect. `first`: this is certainly the first attempt, so there is no scratch to look for."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Carrier:
         self._finish(units, one_by_one)
 
     def _expect(self, pending: Sequence[Unit]) -> None:
-        """A path that comes counts when it is made ready, another when it is removed. What is lent is not read."""
+        """A new path counts when it is prepared, another one when it is removed. Lent files are not read."""
         moved = [unit for unit in pending if not unit.adjusts]
         goals = (state for unit in moved for state in (unit.goal, *unit.coming.values()))
         size = 0 if self._lent else sum(state.get("size", 0) for state in goals if "twin" not in state)
@@ -199,7 +199,7 @@ class Carrier:
         now = see(place, goal if start["type"] == "absent" else start)
         if self._is_at_goal(unit, place, now):
             if not only_time(start, goal):
-                # The time is put right last: who died before that left the old one.
+                # The time is restored last: a process that died before left the old one.
                 return (
                     unit.adjusts
                     and not is_dir(now)
@@ -299,14 +299,14 @@ def is_twin(unit: Unit, places: Places) -> bool:
     return mine is not None and twin is not None and (mine == twin) is bool(goal)
 
 
-# Whoever carried an effect out died, and someone else came between: nothing stays half-changed.
+# The process that carried an effect out died, and someone else changed a path since: nothing stays half-changed.
 
 
 def bring_to_rest(
     effect: str, targets: Sequence[Target], grounds: Sequence[ParentDirectory], tools: Tools
 ) -> None:
-    """What was displaced and is someone else's is given back; what is in the store and waits beside goes; an inode
-    that got some of its new properties gets its old ones. Each path is before, after, or someone else's then."""
+    """Give back displaced files of others, remove files beside it that are in the store, and restore the properties of
+    an inode that got only some of its new ones. Each path is before, after, or someone else's then."""
     with Places(targets) as places:
         open_up(grounds, places)
         for unit in reversed(units_of(targets)):  # a directory's own properties after what is in it

@@ -165,7 +165,6 @@ class Builder:
         self.close()
 
     def start_anew(self) -> None:
-        """What was made ready was removed again."""
         self.close()
         self._made.clear()
 
@@ -291,7 +290,7 @@ class Builder:
         return same(found, wanted)
 
     def waits_at(self, place: Place, state: FileState, inside: dict[str, FileState]) -> None:
-        """What a unit is to become is there already, under this scratch name."""
+        """Whether the final content of a unit is there already, under this scratch name."""
         outer = place.resource.rpartition("/")[0]
         self._remember(state, place.resource, outer, place.name)
         for path, entry in inside.items():

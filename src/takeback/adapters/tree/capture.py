@@ -70,7 +70,7 @@ def is_timed(target: Target) -> bool:
 
 
 def demand_before(targets: Sequence[Target], places: Places, progress: Progress) -> None:
-    """Nobody changed them since they were read."""
+    """Whether they are unchanged since they were read."""
     progress.expect(len(targets))
     for _, target in in_order(targets):
         if not is_excluded(target.before, target.after):
@@ -155,7 +155,7 @@ def _grounds(
 
 
 def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, tools: Tools) -> Remedy:
-    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    """The remedy of an undo: the present state and the state it will leave. So redo is the undo of the undo."""
     refuse_conflicts(of, (step.outcome for step in steps), effect.change.undo)
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}
@@ -176,7 +176,8 @@ def capture_undo(effect: Effect, of: Effect, steps: list[PathStep], name: str, t
 
 
 def _named(target: Target, of: Target | None, places: Places) -> Target:
-    """What the effect left is perhaps another name of a file that stays, or was held before under a name of ours."""
+    """The file that the effect left may be another name of a file that stays, or was held before under one of our
+    names."""
     if of is None or target.before.get("nlink", 1) < 2:
         return target
     twin: str = of.after.get("twin", "")

@@ -1,4 +1,5 @@
-"""The directories that units lie in: their times are put back, and those closed to their owner are opened meanwhile."""
+"""The directories that units lie in: their times are restored, and those closed to their owner are opened for the
+work."""
 
 import os
 import stat
@@ -17,7 +18,7 @@ from takeback.model.resource import unquote
 # Directories that are closed even to their owner (mode 000): an ordinary user opens them to look or to
 # empty them.
 #
-# Who dies meanwhile leaves a mode that verify knows as ours.
+# A process that dies in between leaves a mode that verify knows as ours.
 
 
 def open_inside(place: Place, state: FileState, inside: dict[str, FileState], to: int = OPEN) -> None:
@@ -126,7 +127,7 @@ def put_right(grounds: Sequence[ParentDirectory], places: Places, forward: bool)
 
 
 def close_up(grounds: Sequence[ParentDirectory], places: Places) -> None:
-    """Innermost first: those that a process which died had opened; their times are nobody's to choose any more."""
+    """Innermost first: directories that a dead process had opened. Their earlier times are lost."""
     for ground, place, mode in _to_be_opened(reversed(grounds), places):
         if mode in ground.while_open:
             chmod_inode(place.fd, place.name, ground.modes[0])

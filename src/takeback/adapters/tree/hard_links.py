@@ -124,7 +124,7 @@ class _Search:
                         elif entry.inode() in self._numbers:
                             self._take(entry)
             except OSError:
-                continue  # closed to us, or gone meanwhile
+                continue  # closed to us, or removed in between
 
     def _take(self, entry: os.DirEntry[bytes]) -> None:
         status = entry.stat(follow_symlinks=False)
@@ -149,7 +149,7 @@ def _device(path: bytes) -> int:
 
 
 class LayerRow(NamedTuple):
-    """One path: what is there, what the layer has; inode numbers still in it."""
+    """One path: its present state and the state in the layer, with inode numbers."""
 
     resource: str
     before: FileState
@@ -211,9 +211,9 @@ class Linked:
         return targets
 
     def _parted(self, rows: Sequence[LayerRow]) -> list[str]:
-        """Names of one file that were written in different layers, each in a copy of its own: nobody can tell how the
-        file would look if both had gone to the same one. Upper layers do not tell what was written from what was
-        replaced, so that counts too."""
+        """Names of one file that were written in different layers, each in a copy of its own: no one knows how the file
+        would look if both had been written to the same one. An upper layer does not show whether a file was written or
+        replaced, so replaced files count too."""
         found: dict[Inode, dict[Inode, str]] = {}
         for row in rows if self._stacked else ():
             before, after = row.before, row.after

@@ -1,5 +1,5 @@
 """From what a command left in its layer to what it would change in the world: each path with before and after, all
-contents in the store. What someone else changed while it ran is told as a conflict."""
+contents in the store. Concurrent changes by others are conflicts."""
 
 import json
 import os
@@ -110,7 +110,7 @@ _TAKEN_AWAY = f"was removed or moved away by someone else {_WHILE}"
 
 class LayerTargets(NamedTuple):
     targets: tuple[Target, ...]
-    conflicts: tuple[TargetOutcome, ...] = ()  # what others changed meanwhile
+    conflicts: tuple[TargetOutcome, ...] = ()  # changed by others at the same time
     lost: tuple[str, ...] = ()  # what could not be brought back, or not be made, in whole sentences
     exact: bool = True
     residue: str = ""
@@ -127,9 +127,8 @@ def read_layer(
     limit: int = 0,
     progress: Progress = SILENT,
 ) -> LayerTargets:
-    """`since_ns`: a moment that the command began after (`Order.after`). `known` tells of a state that it is our
-    own doing. `stacked`: several commands left it, each a layer. `limit`: how many bytes may be
-    captured; 0 is any number."""
+    """`since_ns`: a moment that the command began after (`Order.after`). `known` says whether a state is our own doing.
+    `stacked`: several commands left it, each a layer. `limit`: how many bytes may be captured; 0 is any number."""
     reading = _Reading(root, since_ns, blobs, known, stacked)
     reading.limit = limit
     with Places() as reading.world, Places() as reading.layer:
@@ -182,7 +181,7 @@ class _Reading:
         if same(before, after) and before["type"] == "absent":
             return  # made and removed again, or removed by someone else as well
         if is_dir(before) and same(before, after) and before["mtime"] > self._since:
-            return  # names came and went in it meanwhile, which is no change of its own
+            return  # names came and went in it since, which is no change of its own
         if why := self._conflict(resource, left, before, after):
             # It stays part of the work: who decides about the conflict decides about all of it.
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
@@ -220,7 +219,7 @@ class _Reading:
         if is_dir(before) and not os.access(
             place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True
         ):
-            # Inside, its owner could open it; what is in it nobody can tell here.
+            # Inside, its owner could open it; here its content cannot be seen.
             raise CannotCapture(resource, "its entries are not readable")
         return before
 

@@ -75,7 +75,7 @@ class Places(KeptOpen):
             return None
 
     def names_in(self, place: Place) -> list[bytes]:
-        """What is in a directory that has this place, and is no mount point."""
+        """Entries of the directory at this place, without mount points."""
         try:
             fd = open_below(place.fd, place.name, _READ, cross_mounts=False)
         except PermissionError:
@@ -99,7 +99,7 @@ class Places(KeptOpen):
             raise
 
     def forget(self, resource: str) -> None:
-        """What is in this directory, or it itself, has been replaced: nothing of it is reached by an old handle."""
+        """This directory, or an entry of it, has been replaced: forget the old handles."""
         for each in [one for one in self._kept if one == resource or one.startswith(resource + "/")]:
             os.close(self._kept.pop(each))
 
@@ -122,7 +122,8 @@ class Places(KeptOpen):
         return len(self._unlocked) > before
 
     def lock_again(self) -> None:
-        """What was opened for a look gets its own mode again, innermost first; by its handle, wherever it is by now."""
+        """Restore the mode of directories that were opened for a look, innermost first; by handle, so also if they have
+        moved."""
         while self._unlocked:
             fd, mode = self._unlocked.pop()
             try:

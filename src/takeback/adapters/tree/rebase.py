@@ -80,7 +80,8 @@ def _occupied(target: Target, known: Mapping[str, Target], places: Places) -> Hi
 
 
 def renewed(blobs: Blobs, targets: Iterable[Target]) -> tuple[Target, ...]:
-    """The same paths with what is there now, its contents in the store; without those that are there already."""
+    """The same paths with their present state as `before`, contents in the store; without paths that are in their final
+    state already."""
     listed = list(targets)
     found: list[Target] = []
     with Places(listed) as places:

@@ -31,7 +31,7 @@ def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> FileState:
 
 
 def see(place: Place, manner: FileState = ABSENT, scope: ReadScope | None = None) -> FileState:
-    """What is there now, as deep as `manner`, a state it will be compared with, asks for."""
+    """The present state, in as much detail as `manner` has: the state it will be compared with."""
     status = place.stat()
     if status is None:
         return ABSENT

@@ -1,7 +1,7 @@
 """Put one unit in place, take it out again, and remove what it displaced.
 
-What is made ready waits under `…~`. It is exchanged with what is there, which waits under the plain scratch name until
-everything else is in place too; only then is it removed. So up to that point the whole effect goes back by renames.
+New content waits under `…~`. It is exchanged with the present content, which waits under the plain scratch name until
+everything else is in place too. Only then is it removed. So up to that point the whole effect can go back by renames.
 """
 
 import os
@@ -100,8 +100,6 @@ def drifted(resource: str, why: str) -> Drifted:
 
 
 class Swap:
-    """One unit at its place."""
-
     def __init__(self, unit: Unit, place: Place, names: Scratch, tools: Tools) -> None:
         self.unit = unit
         self.place = place
@@ -112,7 +110,7 @@ class Swap:
         self.going = place.beside(names.going)
 
     def prepare(self, builder: Builder) -> None:
-        """What it is to become, ready beside it. What an interrupted attempt displaced is that, as it was."""
+        """Prepare the new content beside it. A file that an interrupted attempt displaced is used if it is equal."""
         unit = self.unit
         if unit.goal["type"] == "absent":
             return
@@ -193,7 +191,7 @@ class Swap:
             ) from None
 
     def discard(self) -> None:
-        """What was made ready, after it was not put in place or was taken out again."""
+        """Remove prepared content that was not put in place, or was taken out again."""
         remove_built(self.building)
         if self.aside.stat() is not None and self._holds(self.aside, self.unit.goal, self.unit.coming):
             self._remove(self.aside, self.unit.goal, self.unit.coming)
@@ -257,7 +255,7 @@ class Swap:
         remove_tree(self.going, Keeping(inside, self.tools.blobs), self.tools, freeing)
 
     def settle(self) -> None:
-        """What a process that died left beside it: ours is put to use or removed, someone else's is given back."""
+        """Handle files that a dead process left beside it: use or remove ours, give back those of others."""
         remove_built(self.building)
         unit = self.unit
         if self.going.stat() is not None and self.place.stat() is None and self.aside.stat() is not None:
@@ -287,7 +285,6 @@ class Swap:
         raise self._drifted(found)
 
     def _remove_rest(self) -> None:
-        """Of an interrupted removal."""
         for state, inside in self.unit.sides:
             status = self.going.stat()
             if status is None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.file.states import FileState, blobs_of, linked_names
+from takeback.adapters.file.states import FileState, blobs_of, lasting, linked_names
 from takeback.adapters.tree.git.layout import GitPart, Spot, may_be_gits, spots_of
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import Mixture, in_place, is_dir, is_excluded
@@ -46,6 +46,67 @@ def moves_of(targets: Sequence[Target]) -> Iterator[Group]:
     for digest, names in went.items():
         if len(names) == 1 and len(came.get(digest, ())) == 1:
             yield Bond.MOVE, frozenset((*names, *came[digest]))
+
+
+class Rename(NamedTuple):
+    """A path that went and came back unchanged under another name; a directory with everything in it."""
+
+    old: str
+    new: str
+    paths: tuple[str, ...]  # both names, and everything below them
+    replaced: bool  # a file that had the new name
+
+
+_APART = {"twin", "held", "excluded", "owner_lost", "mixed", "then", "over", "unit", "meta", "left_out"}
+
+
+def renames(targets: Sequence[Target]) -> list[Rename]:
+    """For reports. Equal paths are left out: it is unknown which of them became which."""
+    went = {one.resource: one.before for one in targets if one.after.get("type") == "absent"}
+    came = {one.resource: one.after for one in targets if went and one.resource not in went and _is_new(one)}
+    (old, below_old), (new, below_new) = _marks(went), _marks(came)
+    absent = {one.resource for one in targets if one.before.get("type") == "absent"}
+    found: list[Rename] = []
+    taken: set[str] = set()
+    for of_directories in (True, False):
+        sides: tuple[dict[int, list[str]], ...] = ({}, {})
+        for side, states, marks in zip(sides, (went, came), (old, new), strict=True):
+            for resource, mark in reversed(marks.items()):  # outermost first
+                if resource not in taken and is_dir(states[resource]) == of_directories:
+                    side.setdefault(mark, []).append(resource)
+        for mark, (name, *others) in sides[0].items():
+            ends = sides[1].get(mark, ())
+            if not others and len(ends) == 1 and taken.isdisjoint((name, ends[0])):
+                paths = (*_whole(name, below_old), *_whole(ends[0], below_new))
+                taken.update(paths)
+                found.append(Rename(name, ends[0], paths, ends[0] not in absent))
+    return found
+
+
+def _is_new(target: Target) -> bool:
+    """Whether a path came, or a file was put in the place of another one."""
+    kinds = {state.get("type") for state in (target.before, target.after)}
+    return "absent" in kinds or (kinds <= {"file", "symlink"} and _APART.isdisjoint(target.before))
+
+
+def _marks(states: dict[str, FileState]) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """A number for each path, the same for equal ones; and by directory the paths in it."""
+    marks: dict[str, int] = {}
+    below: dict[str, list[str]] = {}
+    for resource in sorted(states, key=lambda one: one.split("/"), reverse=True):
+        state, inside = states[resource], below.get(resource, [])
+        if _APART.isdisjoint(state) and state.get("nlink", 1) == 1 and marks.keys() >= set(inside):
+            names = tuple((one.rpartition("/")[2], marks[one]) for one in inside)
+            marks[resource] = hash((json.dumps(lasting(state), sort_keys=True), names))
+        below.setdefault(resource.rpartition("/")[0], []).append(resource)
+    return marks, below
+
+
+def _whole(resource: str, below: dict[str, list[str]]) -> list[str]:
+    found = [resource]
+    for one in found:
+        found += below.get(one, ())
+    return found
 
 
 def _databases(targets: Iterable[Target]) -> Iterator[Group]:

@@ -1,4 +1,4 @@
-"""What taking an effect on many paths back would do to each of them, given what is there now. Changes nothing."""
+"""What an undo would do to each path of an effect, in its present state. Changes nothing."""
 
 import errno
 from collections.abc import Iterable, Mapping
@@ -52,12 +52,10 @@ class PathStep(NamedTuple):
 
 class SeenPath(NamedTuple):
     state: FileState
-    ctime: int  # also where it was too young to tell by it that nobody writes on
+    ctime: int  # also of a file that is too young to be judged by it
 
 
 class TreeUndo:
-    """One look at the world for one undo."""
-
     def __init__(
         self,
         of: Effect,
@@ -98,7 +96,7 @@ class TreeUndo:
         return list(self._steps.values())
 
     def _leave_what_is_in_use(self) -> None:
-        """Not even by force: the process that has it open would go on writing to what is no longer there."""
+        """Not even by force: the process that has it open would keep writing to the removed file."""
         changed = [step.target for step in self._steps.values() if step.target]
         files = [target.resource for target in changed if target.before["type"] == "file"]
         for resource, why in in_use(files).items():
@@ -154,7 +152,7 @@ class TreeUndo:
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
-            return _told(target, Outcome.ALREADY, "it is as it was before")
+            return _told(target, Outcome.ALREADY, "it is in the earlier state")
         if same(as_closed(now, after), after):
             as_then = _is_then(target, now) and (place or self._has_room(target.resource))
             if self._on_conflict is not OnConflict.FORCE and not as_then and (why := _why_mixed(target)):
@@ -164,7 +162,7 @@ class TreeUndo:
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         explained = is_explained(target, now, self._terms)
         if same(now, before) and not explained:
-            return _told(target, Outcome.ALREADY, "it is as it was before")
+            return _told(target, Outcome.ALREADY, "it is in the earlier state")
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if self._on_conflict is OnConflict.FORCE:
@@ -182,7 +180,7 @@ class TreeUndo:
 
     def _forced(self, target: Target, now: FileState, change: Target) -> PathStep:
         if same(now, target.before):
-            return _told(target, Outcome.ALREADY, "it is as it was before")
+            return _told(target, Outcome.ALREADY, "it is in the earlier state")
         if self._on_conflict is not OnConflict.FORCE or now["type"] not in ("file", "absent"):
             why = f"was not captured when the command ended ({target.after['excluded']})"
             return _told(target, Outcome.EXCLUDED, f"{why}; only force goes back to how it was before")
@@ -288,7 +286,7 @@ class TreeUndo:
         return place is not None and place.stat() is not None
 
     def _take_along(self, foreign: list[str], places: Places) -> None:
-        """What someone else made goes too, after it was captured: each path of it by itself."""
+        """Remove files of others too, after they were captured; each path by itself."""
         pending = list(foreign)
         while pending:
             resource = pending.pop()

@@ -144,7 +144,7 @@ def _by_time(target: Target, now: FileState, places: Places) -> Standing:
 
 
 def strangers(place: Place, known: set[str], effect: str, places: Places) -> list[str]:
-    """What is in a directory and is no path of the effect, nor its scratch."""
+    """Entries of a directory that are neither paths of the effect nor its scratch."""
     ours = f"{PREFIX}{effect}-".encode()
     try:
         names = places.names_in(place)

@@ -123,7 +123,7 @@ def _is_older(path: bytes, began: int, unsure: bool) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # nobody can tell: then it stays
+        return True  # unknown: then it stays
     return born < began - _CLOCK_TICK if born else unsure
 
 

@@ -115,7 +115,7 @@ def _changed(one: FileState | None, other: FileState | None) -> bool:
     if one is None or other is None:
         return one is not other
     if one["type"] == other["type"] == "dir" and "excluded" in one and "excluded" in other:
-        return False  # nobody looked into it
+        return False  # not looked into
     return not same(one, other) or one.get("mtime") != other.get("mtime")
 
 

@@ -15,7 +15,7 @@ from takeback.model.resource import quote, unquote
 _INIT = 0x1 | 0x2 | 0x200 | 0x400 | 0x800  # CLOEXEC, NONBLOCK, REPORT_FID, REPORT_DIR_FID, REPORT_NAME
 _ADD_FILESYSTEM = 0x1 | 0x100
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
-# Not that something itself was moved or deleted: that is told with its name already, of everything on the filesystem.
+# Without events about the moved or deleted object itself: the event with its name covers the whole filesystem.
 _MOVED, _MADE, _ON_DIRECTORIES = 0xC0, 0x300, 0x40000000
 _MOVED_TO, _CREATED = 0x80, 0x100
 _MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _ON_DIRECTORIES
@@ -35,7 +35,7 @@ class Fanotify:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
         self.unsure: set[int] = set()
-        self._astray = False  # something was reported of which nobody can say where it is
+        self._astray = False  # something was reported whose place is unknown
         self._books: list[Authors] = []
         self._outside: dict[bytes, bytes] = {}  # by handle: directories that are not below the root
         # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
@@ -208,8 +208,8 @@ def changed_outside(book: Authors, family: set[int], but: Iterable[bytes]) -> li
 
 
 def _events(read: Iterable[bytes]) -> tuple[dict[tuple[int, bytes], int], set[int]]:
-    """By which process, with the records that tell to what, each once: much is told again and again; what happened to
-    it, and all that happened."""
+    """By process: the records that say which file, each once, because many are repeated; what happened to it, and
+    everything that happened."""
     found: dict[tuple[int, bytes], int] = {}
     masks: set[int] = set()
     for data in read:

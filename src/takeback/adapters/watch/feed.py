@@ -57,7 +57,7 @@ def by_others(root: str, targets: Iterable[Target], authors: Authors, family: se
     the family's, unless it came or went with a directory that others moved, created or removed."""
     if not authors.whole:
         return {}
-    # The family may have changed something in a directory before others removed it: nobody tells what.
+    # The family may have changed something in a directory before others removed it; what, is not reported.
     unplaced = not authors.somewhere.isdisjoint(family) or 0 in authors.somewhere
     found: dict[str, int] = {}
     cut = len(root.rstrip("/")) + 1

@@ -1,6 +1,6 @@
-"""What a watched tree was when it was last looked at: a small database of its own for each root.
+"""The state of a watched tree at the last look: a small database for each root.
 
-Every look makes a generation. While a watch goes on, what its generation saw stays readable, however often others look.
+Every look makes a generation. During a watch its generation stays readable, however often others look.
 """
 
 import fcntl
@@ -78,7 +78,7 @@ class Index:
         try:
             os.utime(lock)  # when it was used last
             if self._is_another():
-                self.close()  # nobody watched, so it was dropped meanwhile
+                self.close()  # no watch was active, so it was dropped
             yield
         except sqlite3.Error as error:
             raise _unreachable(self._path, error) from error
@@ -138,7 +138,7 @@ class Index:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise _unreachable(self._path, error) from error
-        # Damaged. It only repeats what is in the world, so it is made anew; a watch that goes on finds its token gone.
+        # Damaged. It only repeats what is in the world, so it is made again; a watch in progress finds its token gone.
         for end in _FILES:
             _removed(self._path + end)
         return self._connected()

@@ -54,7 +54,7 @@ _EVENT = struct.Struct("=iIII")
 
 
 class Inotify:
-    crowded = False  # nobody else's changes are told
+    crowded = False  # it reports only this tree, so the changes elsewhere are never too many
 
     def __init__(self, path: bytes) -> None:
         """`OSError` where there are more directories than the user may have watched."""
@@ -103,7 +103,7 @@ class Inotify:
         self._numbers[path] = number
 
     def _disarm(self, path: bytes) -> None:
-        """It was moved: what is reported of it now belongs elsewhere, where it is named anew."""
+        """It was moved: its later events belong to its new place, where it is registered again."""
         inside = path + b"/"
         for one in [one for one in self._numbers if one == path or one.startswith(inside)]:
             number = self._numbers.pop(one)
@@ -117,7 +117,7 @@ class Inotify:
                 self._take(data, told)
         except OSError:
             self.broken = True  # no more directories can be watched
-        # One around it may have been moved, and another be in its place: of that nothing is told.
+        # A directory above may have been moved and replaced by another one, without an event.
         self.broken = self.broken or self._at_path() != self._top
         return None if self.broken else told
 
@@ -141,7 +141,7 @@ class Inotify:
             name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
             at += _EVENT.size + length
             if mask & (_OVERFLOW | _UNMOUNT):
-                self.broken = True  # directories may have come that nobody named: it must be made anew
+                self.broken = True  # directories may have come without an event: it must be made again
             path = self._paths.get(number)
             if path is None:
                 continue

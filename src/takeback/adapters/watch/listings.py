@@ -20,8 +20,6 @@ _COARSE = 2_100_000_000  # on filesystems that know only whole seconds, or two
 
 
 class ListingEntry(NamedTuple):
-    """One name that is not a directory we look into."""
-
     mode: int
     uid: int
     gid: int

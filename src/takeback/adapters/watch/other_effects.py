@@ -20,8 +20,6 @@ _TELLING = ("type", "digest", "target", "mode")
 
 
 class OtherStep(NamedTuple):
-    """A change of another effect to a path."""
-
     effect: str
     target: Target
     order: int  # of the effect
@@ -61,7 +59,7 @@ def moves_in(steps: Steps) -> dict[str, str]:
 
 
 def mixed(target: Target, by: Sequence[OtherStep], then: FileState | None = None) -> Target:
-    """Whoever takes it back takes what the others did with it. `then` is how they found it, if they were the last to
+    """Its undo takes the changes of the others back with it. `then` is how they found it, if they were the last to
     change it: when they are taken back it is that again, and can go back from there."""
     note: dict[str, Any] = {"mixed": short(by[-1].effect)}
     if then is not None and (then["type"] in ("absent", "dir") or "digest" in then or "target" in then):
@@ -87,7 +85,7 @@ def is_mixed(target: Target) -> bool:
 
 
 def is_around(target: Target) -> bool:
-    """A directory that another removed, which is told only because something in it was changed before."""
+    """A directory that another effect removed, listed only because something in it was changed before."""
     then = target.before.get("then", {})
     return target.before["type"] == then.get("type") == "dir" and target.after["type"] == "absent"
 
@@ -103,7 +101,7 @@ def explained(target: Target, here: Sequence[OtherStep]) -> bool:
 
 
 def left_by(here: Sequence[OtherStep], before: FileState) -> FileState:
-    """What they left; of what they gave another mode only, the rest is as it was before."""
+    """The state that they left; if they changed only the mode, the rest is the earlier state."""
     for step in here:
         before = _stepped(before, step)
     return before
@@ -115,7 +113,7 @@ def _stepped(state: FileState, step: OtherStep) -> FileState:
 
 
 def alike(one: FileState, other: FileState) -> bool:
-    """A directory may be told as a whole by one and as a shell by the other."""
+    """One effect may record a directory as a whole, the other as a shell."""
     if one["type"] == other["type"] == "dir":
         return one.get("mode") == other.get("mode")
     if "meta" in one or "meta" in other:
@@ -123,7 +121,7 @@ def alike(one: FileState, other: FileState) -> bool:
     return same(one, other)
 
 
-# What was in directories that other effects moved meanwhile: told where it is now, if it was changed at all.
+# Content of directories that other effects moved in between: recorded at its present place, if it was changed at all.
 
 
 def followed(targets: Sequence[Target], steps: Steps, roots: Sequence[str], blobs: Blobs) -> list[Target]:
@@ -187,13 +185,13 @@ class _Following:
             return
         taken = self._there.get(to)
         if taken is not None and taken.before["type"] not in ("absent", "dir"):
-            # It came to where something else had been: so it is told where it was before that.
+            # It came to a place where something else had been: so it is recorded at its earlier place.
             self._found.append(mixed(target, self._steps[around], after))
         else:
             self._found.append(Target(name, before, after))
 
     def _new(self, start: str, to: str) -> Iterator[Target]:
-        """What is new in a directory that was moved out of what is watched."""
+        """New entries in a directory that was moved out of the watched roots."""
         for root in self._roots:
             if start == root or start.startswith(f"{root.rstrip('/')}/"):
                 yield from self._new_in(start, start, to)
@@ -210,7 +208,7 @@ class _Following:
                     if now is not None:
                         yield Target(resource, ABSENT, now)
                 elif "excluded" in known.before and name in folders:
-                    folders.remove(name)  # nobody looked into it then either
+                    folders.remove(name)  # it was not looked into then either
 
 
 def is_watched(resource: str, roots: Collection[str]) -> bool:
@@ -233,6 +231,6 @@ def seen(places: Places, resource: str, manner: FileState, blobs: Blobs) -> File
 
 
 def _renamed(state: FileState, start: str, to: str) -> FileState:
-    """What it names in the directory is there under another name now as well."""
+    """Names in it that begin with `start` begin with `to` now."""
     moved = [key for key in ("twin", "unit") if state.get(key, "").startswith(f"{start}/")]
     return state | {key: to + state[key][len(start) :] for key in moved}

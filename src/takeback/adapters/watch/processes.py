@@ -9,9 +9,9 @@ from takeback.model.boot_clock import fields_of, same_start, started
 from takeback.model.boot_clock import first_line as _line
 from takeback.model.resource import quote
 
-# Which processes a command started, told by the kernel as they start: also those that have ended since.
+# The processes that a command started, reported by the kernel as they start; also those that have ended since.
 #
-# Root only, and not in a container: there nobody is told.
+# Only as root, and not in a container, where the kernel reports nothing.
 
 
 _CONNECTOR = 11
@@ -40,7 +40,7 @@ class Lineage:
             self._socket.setsockopt(socket.SOL_SOCKET, _FORCE_ROOM, _ROOM)
             self._socket.bind((0, _PROCESSES[0]))
             self._socket.setblocking(False)
-            # Newer kernels tell of forks alone if asked so, older ones do not answer such a question.
+            # Newer kernels report only forks if asked so; older ones do not answer.
             questions = (struct.pack("=II", _LISTEN, _FORK), struct.pack("=I", _LISTEN))
             if not any(self._asked(question) for question in questions):
                 raise OSError("nobody answers")
@@ -77,7 +77,7 @@ class Lineage:
                 data = self._socket.recv(1 << 16)
             except BlockingIOError:
                 return
-            except OSError:  # more was told than there is room for
+            except OSError:  # more was reported than there is room for
                 self._lost = True
                 return
             at = _HEADER.size + _MESSAGE.size
@@ -95,9 +95,8 @@ def open_lineage() -> Lineage | None:
         return None
 
 
-# Files that are written without a system call, mapped into memory: no feed tells of it, and after the first
-# write to a page no time moves. Those of this process and of all that it started and that live are read
-# again at each look.
+# Files that are written without a system call, mapped into memory: no feed reports it, and after the first write to a
+# page no time changes. Those of this process and of all that it started and that live are read again at each look.
 
 
 _WRITTEN = (b" rw-s ", b" rwxs ")  # shared with the file, and writable

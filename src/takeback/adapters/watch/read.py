@@ -61,7 +61,7 @@ def read_draft(
 def in_threads(
     opened: Iterable[tuple[str, int]], read: Callable[[str, int], tuple[str, Listing]]
 ) -> Iterator[tuple[str, Listing]]:
-    """Reading, hashing and packing go on beside each other; each handle is closed when its directory was read."""
+    """Reading, hashing and packing run at the same time; each handle is closed when its directory was read."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
     def one(path: str, fd: int) -> tuple[str, Listing]:

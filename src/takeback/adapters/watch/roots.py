@@ -305,8 +305,7 @@ def path_in(root: str, path: str) -> bytes:
     return path_of(resource_in(root, path))
 
 
-# What is there and was not captured: named before anything is changed, and a reason to refuse if it could
-# be lost.
+# Paths that were not captured: named before anything is changed, and a reason to refuse if they could be lost.
 
 
 _NAMED = 3

@@ -124,7 +124,7 @@ class Scan:
 
     def _is_explained(self, path: str, hints: Hints) -> bool:
         """Whether it is inside something that is not looked into; or is new, or in something new: then the directory
-        above was told to have changed."""
+        above was reported as changed."""
         above = path
         while above:
             above, _, name = above.rpartition("/")

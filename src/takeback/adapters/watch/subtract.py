@@ -36,8 +36,8 @@ NO_PLACE = "another effect changed its directory at the same time"
 def without(
     targets: Sequence[Target], steps: Steps, roots: Sequence[str], blobs: Blobs
 ) -> tuple[Target, ...]:
-    """What is left when the others' part is taken out. Where the change went on from what another had left, it is told
-    from there; where both changed it in turns, it is told whole, and only force takes it back, or the undo of both."""
+    """The change without the part of others. If it began where another had stopped, it is recorded from there. If both
+    changed the path in turns, it is recorded whole, and only force takes it back, or the undo of both."""
     steps = {one: here for one, here in steps.items() if one.startswith(SCHEME) and "#" not in one}
     if not steps:
         return tuple(targets)
@@ -53,13 +53,14 @@ def without(
 
 
 def brought_back(targets: Sequence[Target], steps: Steps, blobs: Blobs) -> frozenset[str]:
-    """What is now just as others brought it back, with a directory that they had removed: so it was changed before."""
+    """Paths that are now as others restored them, together with a directory that they had removed: so they were changed
+    before."""
     others = _Others(steps, blobs, ()) if steps else None
     return frozenset(one.resource for one in targets if others and others.is_brought_back(one))
 
 
 def _add_directories(left: dict[str, Target], all: Mapping[str, Target], roots: Sequence[str]) -> None:
-    """What is to come back needs the directories around it, also those that another removed."""
+    """A path that comes back needs the directories above it, also those that another effect removed."""
     for target in list(left.values()):
         if target.after["type"] != "absent" or "excluded" in target.before:
             continue
@@ -85,7 +86,7 @@ def _name_those_inside(left: dict[str, Target], steps: Steps) -> None:
 
 
 def _like_the_one_around(resource: str) -> FileState:
-    """For a directory of which nobody knows how it was."""
+    """For a directory whose earlier state is unknown."""
     for around in ancestors(resource):
         with suppress(OSError):
             return shell_of(os.lstat(path_of(around)), {})
@@ -93,7 +94,7 @@ def _like_the_one_around(resource: str) -> FileState:
 
 
 def _possible(target: Target, all: Mapping[str, Target]) -> Target:
-    """What lies in something that is told to be no directory cannot be put back in it."""
+    """A path cannot be restored inside something that is recorded as no directory."""
     around = all.get(target.resource.rpartition("/")[0])
     for state, outer in ((target.before, "before"), (target.after, "after")):
         if around and state["type"] != "absent" and getattr(around, outer)["type"] != "dir":
@@ -118,7 +119,7 @@ class _Others:
             return None
         around = next((one for one in ancestors(target.resource) if _removed(self._steps.get(one))), "")
         if around and target.after["type"] != "absent":
-            return target._replace(before=ABSENT)  # removed by another, and made anew
+            return target._replace(before=ABSENT)  # removed by another, and made again
         if around:
             # Gone with a directory that was removed whole, just as it was at the beginning?
             row = self._row(self._steps[around][0].target.before["manifest"], target.resource, around)
@@ -136,7 +137,7 @@ class _Others:
         types = (left["type"], target.before["type"], target.after["type"])
         if types[1] == types[2] != "dir" and all("meta" in step.target.after for step in here):
             return target._replace(before=left)  # they changed nothing but the mode
-        last = alike(left, target.after)  # nobody changed it after them
+        last = alike(left, target.after)  # not changed after them
         if last and alike(left, first):
             return target  # theirs was taken back
         if left["type"] == "absent" and types[1] == types[2] == "dir":
@@ -151,7 +152,7 @@ class _Others:
         return mixed(target, here)
 
     def _here(self, resource: str) -> tuple[Sequence[OtherStep], bool]:
-        """What others did to it, also where it was before they moved the directory around it; and whether they did."""
+        """Changes by others, also at its place before they moved the directory above it; and whether they moved it."""
         here = self._steps.get(resource, [])
         for around in ancestors(resource):
             if start := self._origins.get(around):
@@ -171,7 +172,7 @@ class _Others:
         """How the other found it, in a directory that it removed whole."""
         digest = self._steps[around][0].target.before.get("manifest")
         if digest is None:
-            return ABSENT  # what was there the other tells path by path
+            return ABSENT  # the other lists the earlier content path by path
         if not self._blobs.has(digest):
             return None
         row = self._row(digest, target.resource, around)
@@ -182,8 +183,8 @@ class _Others:
         return {"type": "dir"} if row[TYPE] == "dir" else None
 
     def overturned(self, told: Collection[str]) -> Iterator[Target]:
-        """What others made, brought or changed meanwhile, and is as it was at the beginning again, by the hand that is
-        watched: a comparison with the beginning shows nothing of it."""
+        """Paths that others changed in between and that the watched process returned to their first state: a comparison
+        with the beginning does not show them."""
         with Places() as places:
             for resource, here in self._steps.items():
                 if is_watched(resource, self._roots):
@@ -256,7 +257,7 @@ class _Others:
         return False
 
     def _row(self, digest: str, resource: str, around: str) -> Row | None:
-        """What the manifest of a directory says of something in it."""
+        """The entry of a path in the manifest of a directory."""
         return self._rows(digest).get(resource[len(around) + 1 :]) if self._blobs.has(digest) else None
 
     def _entries_gone(self, around: str, digest: str) -> Iterator[Target]:
@@ -275,7 +276,6 @@ class _Others:
 
 
 def _shell(state: FileState, excluded: str = "") -> FileState:
-    """Of a directory only what it is itself."""
     kept = {name: state[name] for name in ("mode", "uid", "gid", "mtime")}
     return {"type": "dir", "shell": True, **kept} | ({"excluded": excluded} if excluded else {})
 

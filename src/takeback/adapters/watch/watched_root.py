@@ -65,8 +65,6 @@ _BRIEF = 0.2  # seconds; a look at a large tree takes as long even if nothing ha
 
 
 class Looked(NamedTuple):
-    """What one look did."""
-
     generation: int
     read: int = 0  # directories whose listing is new
     bytes: int = 0
@@ -143,7 +141,6 @@ class WatchedRoot:
         return self._books.get(token)
 
     def end(self, token: str) -> None:
-        """That watch is over."""
         book = self._books.pop(token, None)
         if self.feed and book is not None:
             self.feed.close_book(book)
@@ -260,7 +257,7 @@ class WatchedRoot:
                     scan.only(hints)
                     if self.index.has_links(scan.gone):
                         raise Doubt  # what was done through names that are gone, was done to files that are not
-                # Most of what is there afterwards may be known already, such as what was moved.
+                # Most of the new content may be known already, such as moved files.
                 self._place.room(scan.bytes if register else 0)
                 seen = self._read(handles, scan, looked, careful=hints is not None)
         finally:

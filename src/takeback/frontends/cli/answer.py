@@ -61,7 +61,7 @@ def answer(argv: Sequence[str]) -> int:
         return code
     except BrokenPipeError:
         swallow_output()
-        return 141  # as a program killed by SIGPIPE: whoever read us has had enough
+        return 141  # as a program killed by SIGPIPE: the reader has closed the pipe
     except Unprintable as error:
         swallow_output()
         tell_unprintable(str(error), made)

@@ -1,4 +1,4 @@
-"""What a command is: its entry in the list of all, its options, and what it gets when it is carried out."""
+"""A command: its entry in the list of all, its options, and its input."""
 
 import argparse
 import os
@@ -99,7 +99,7 @@ DRY_RUN = flag("--dry-run", "only say what would happen")
 AGENT = option("--agent", "A", "who does it (else TAKEBACK_AGENT, else cli)")
 YES = flag("--yes", "do not ask")
 ALL_PROJECTS = flag("--all", "of all projects, not only of this one")
-RUN = option("--run", "R", "make it part of this run (it is opened if it is not there)")
+RUN = option("--run", "R", "make it part of this run (a new one if there is none)")
 NUMBER = option("-n", "N", "at most N (20; 0: all)", type=number_of, default=20, dest="number")
 BY = option("--by", "NAME", "who decides; else USER", default="")
 NO_NETWORK = flag("--no-network", "without network")
@@ -113,16 +113,12 @@ RENAMED = {
 
 
 class Entry(NamedTuple):
-    """A command in the list of all."""
-
     group: str
     help: str
     example: str
 
 
 class Subcommand(NamedTuple):
-    """A subcommand."""
-
     help: str
     example: str
     arguments: tuple[Argument, ...]
@@ -229,8 +225,6 @@ OURS = 125
 
 
 class Asked(NamedTuple):
-    """What a command gets."""
-
     options: Namespace
     screen: Screen
     made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
@@ -257,8 +251,6 @@ def _is_dry(options: Namespace) -> bool:
 
 
 class Command(NamedTuple):
-    """What the module of a command gives for it."""
-
     carry_out: Callable[[Asked], int]
     arguments: tuple[Argument, ...] = ()
     usage: str = ""  # where argparse cannot say it
@@ -280,7 +272,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "run a command as one effect that can be undone; a failing one changes nothing",
             "takeback run -- make install",
         ),
-        "shell": ("a session: every command is an effect, a failing one takes itself back", "takeback shell"),
+        "shell": (
+            "a session of commands: each is an effect, and a failing one changes nothing",
+            "takeback shell",
+        ),
         "explain": (
             "show what you could undo of a command, without running it",
             "takeback explain -- npm install",
@@ -288,7 +283,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Change": {
         "write": (
-            "put what comes on standard input into a file",
+            "write standard input to a file",
             "takeback write app.conf --check 'nginx -t -c {staged}' < new.conf",
         ),
         "rm": ("remove files or whole directories", "takeback rm old.conf build/"),
@@ -316,11 +311,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "runs": ("list runs, newest first", "takeback runs -n 5"),
     },
     "Take back": {
-        "undo": ("take effects back (the newest, if none is named)", "takeback undo k3f9a2bq --cascade"),
-        "redo": ("bring back what was undone", "takeback redo"),
-        "accept": ("say that effects stay, even if their run fails", "takeback accept @ @~1"),
-        "apply": ("make a change that is held", "takeback apply k3f9a2bq"),
-        "discard": ("drop a change that is held", "takeback discard k3f9a2bq"),
+        "undo": ("undo effects (default: the newest)", "takeback undo k3f9a2bq --cascade"),
+        "redo": ("redo what was undone", "takeback redo"),
+        "accept": ("accept effects: they stay, even if their run fails", "takeback accept @ @~1"),
+        "apply": ("apply a held change", "takeback apply k3f9a2bq"),
+        "discard": ("drop a held change", "takeback discard k3f9a2bq"),
         "pin": ("never delete the undo data of an effect", "takeback pin k3f9a2bq"),
         "unpin": ("let the undo data of a pinned effect expire", "takeback unpin k3f9a2bq"),
     },
@@ -335,14 +330,17 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),
-        "checkpoints": ("list the named points", "takeback checkpoints"),
+        "checkpoints": ("list the checkpoints", "takeback checkpoints"),
     },
     "Workflows": {
         "worker": (
             "carry out runs of the workflows in a module",
             "takeback worker app.flows --concurrency 4",
         ),
-        "submit": ("a new run of a workflow", "takeback submit app.flows:deploy '\"v42\"' --key release-42"),
+        "submit": (
+            "submit a run of a workflow",
+            "takeback submit app.flows:deploy '\"v42\"' --key release-42",
+        ),
         "signal": (
             "send a run the event that it waits for",
             'takeback signal k3f9a2bq approved \'{"by": "kim"}\'',

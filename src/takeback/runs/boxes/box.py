@@ -100,7 +100,7 @@ class Box:
             if mine:
                 clear_scratch(layers, setting.id)
         self._held.enter_context(layers.opened(setting.id))
-        if layers.unsettled(setting.id):  # whoever should have seen to it was killed
+        if layers.unsettled(setting.id):  # its own process was killed
             self._upkeep.settle(layers, setting.id)
 
     @property
@@ -127,7 +127,7 @@ class Box:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables as the next command gets them."""
+        """The variables of the next command."""
         return variables(self._setting, self._exported(self._head()))
 
     @property
@@ -275,7 +275,7 @@ class Box:
         return drop_step(self._core, self._setting, cut, ran, reason)
 
     def _forget(self, ran: Ran) -> None:
-        """Nobody will ever mount it."""
+        """Remove a layer that will never be mounted."""
         if not ran.ended.layer:
             ran.running.leave()
             return
@@ -293,7 +293,7 @@ class Box:
 
         path = self._layers.unpacked(layer)
         if not os.path.isdir(path):
-            return ()  # swept, because nobody could come back to it any more
+            return ()  # swept, because no undo could return to it
         with readable(self._setting):
             return tuple(listed(differences(path, self._stack(below)), self.base))
 
@@ -445,7 +445,6 @@ class Box:
         self.close()
 
     def _catch_up(self) -> None:
-        """Before anything is done with it."""
         if self._closed:
             raise Misuse(
                 f"Box {short(self.id)} is closed.", hint=f'Open it again: run.sandbox(box="{self.id}").'

@@ -33,23 +33,24 @@ if TYPE_CHECKING:
 
 
 class BoxOutcome(NamedTuple):
-    exit_code: int  # the command's own, as a shell tells it
+    exit_code: int  # of the command, as in a shell
     stdout: bytes = b""
     stderr: bytes = b""
-    effect: Effect | None = None  # None: it changed nothing, or what it changed was dropped
+    effect: Effect | None = None  # None: it changed nothing, or its changes were dropped
     cwd: str = "/"  # where the next command begins
     coverage: str = ""
     text: str = ""  # what an agent should read
     stopped: str = ""  # "time" or "memory": why it was ended
-    dropped: bool = False  # it failed, and nothing of what it had changed was made
-    leftover: int = 0  # processes that were still there at its end, and were ended with it
-    gone: str = ""  # the directory it should have begun in, which it could not enter: it ran in an empty one
-    # False: it is told, no kill can take it away any more, but it is not yet on the disk (`Box.settle` waits for that).
-    durable: bool = True
-    untold: str = ""  # a sentence: what of its directory and variables could not be kept, and why
+    dropped: bool = False  # it failed, and its changes were dropped
+    leftover: int = 0  # processes that it left running; takeback ended them
+    gone: str = ""  # its directory, if it could not be entered; it ran in an empty one
+    durable: bool = (
+        True  # False: it survives a kill, but is not on the disk yet (`Box.settle` waits for that)
+    )
+    untold: str = ""  # a sentence: which of its directory and variables were not kept, and why
     unstarted: str = ""  # why the command could not be started
-    drop: Effect | None = None  # what it had changed, if that can be applied after all
-    final: "Final | None" = None  # why it cannot, if it was dropped for good
+    drop: Effect | None = None  # its changes, if they can still be applied
+    final: "Final | None" = None  # why they cannot, if they were dropped for good
     look: Callable[[], tuple[Changed, ...]] = tuple[Changed, ...]
 
     @property
@@ -73,7 +74,6 @@ def not_kept(untold: str, too_long: Sequence[str]) -> str:
 
 
 def in_words(outcome: BoxOutcome) -> str:
-    """One short paragraph."""
     told = [how_it_ended(outcome.stopped, outcome.exit_code)]
     if outcome.unstarted and not outcome.stopped:
         told = [f"The command could not be started ({outcome.unstarted}): exit code {outcome.exit_code}."]
@@ -125,7 +125,7 @@ class Ran(NamedTuple):
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
     since: int = 0  # the first over the base: when it began to look at it
-    used_terminal: bool = False  # it read what someone typed
+    used_terminal: bool = False  # it read input from the terminal
 
 
 class BoxStanding(NamedTuple):
@@ -157,7 +157,7 @@ def run_in(
     captured: "Pipes | None",
     cut: "Callable[[Ran], None]",
 ) -> Ran:
-    """`cut` is told of one that a signal cut short."""
+    """`cut` gets the outcome of a command that a signal cut short."""
     from takeback.sandbox.protocol import Order, Stack
 
     name = new_id()
@@ -182,7 +182,7 @@ def run_in(
 
 
 def expect(sandbox: "Sandbox", layers: Layers, setting: Setting) -> None:
-    """The next command's place can be made ready while nobody waits for it."""
+    """Prepare the sandbox of the next command while no one waits for it."""
     from takeback.sandbox.protocol import Stack
 
     with suppress(TakebackError):  # the next command will tell
@@ -222,13 +222,13 @@ def is_somewhere_else(one: Point, other: Point) -> bool:
 
 
 def make_durable(layers: Layers, layer: str, below: str, since: int) -> bool:
-    """Told of. Whether it is on the disk by now: what is small is at once, for the rest see `Layers.settle`."""
+    """Record the layer; whether it is on the disk yet. A small layer is at once, a larger one after `Layers.settle`."""
     link = Link(layer, below, layers.depth(below) + 1, since=since)
     if layers.sync_if_small(link):
         return True
     boot = boot_id()
     layers.add(link._replace(boot=boot))
-    if not boot:  # nobody could tell later whether the machine has stopped in between
+    if not boot:  # later no one could know whether the machine has stopped in between
         layers.sync(layer)
     return not boot
 
@@ -297,7 +297,7 @@ def drop_step(core: RunCore, setting: Setting, cut: Cut, ran: Ran, reason: DropR
 
 
 def drop_all(core: RunCore, setting: Setting, was: Point) -> Effect | None:
-    """After everything in the box was discarded: what was there until then."""
+    """After everything in the box was discarded: its earlier content."""
     if refusal(core.parts.drops, 0):
         return None
     change = box_change("run", setting.resource, "what was discarded", setting.start, was, {"exit_code": 0})

@@ -1,4 +1,4 @@
-"""What is in a box, as one layer, becomes part of what the box is over; then the box starts anew there."""
+"""Merge the content of a box, as one layer, into its base; then the box starts again over the new base."""
 
 import errno
 import os
@@ -59,7 +59,6 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
 def whole_lefts(
     layers: Layers, setting: Setting, point: Point
 ) -> "Generator[Iterator[LeftPath], None, None]":
-    """Each path in which the box differs from its base."""
     from takeback.sandbox.differences import differences
     from takeback.sandbox.protocol import Stack
 
@@ -105,7 +104,7 @@ class Beginnings:
         try:
             parent = os.stat(os.path.dirname(os.fsencode(self._base).rstrip(b"/") + path))
         except OSError:
-            return False  # its directory is gone, which is told by itself
+            return False  # its directory is gone, which is recorded itself
         if parent.st_ctime_ns <= self._since:
             return False  # no name was taken away there
         for number in range(len(self._links)):
@@ -128,8 +127,8 @@ def judged(
     lefts: "Iterable[LeftPath]", root: str, beginnings: Beginnings | None = None
 ) -> "Iterator[LeftPath]":
     """What lay below in the base. Overlay's own note of where a copy came from may mean an earlier layer of the box, so
-    only what is certain counts: what is there now, directories that were merged with one of the base, and what the
-    lowest layer tells."""
+    only certain facts count: the present state, directories that were merged with one of the base, and the notes of the
+    lowest layer."""
     start = os.fsencode(root).rstrip(b"/")
     fresh = b""  # the last directory that the box made itself
     for left in lefts:
@@ -196,7 +195,7 @@ def commit(core: RunCore, setting: Setting, point: Point, coverage: str) -> Comm
                     progress=parts.progress,
                 )
         except BaseException:
-            core.parts.blobs.disown()  # else the next record, whoever's it is, would fail for it
+            core.parts.blobs.disown()  # else the next record of any process would fail because of it
             raise
     if found.lost:
         raise cannot_be_kept(list(found.lost))
@@ -217,8 +216,8 @@ def commit(core: RunCore, setting: Setting, point: Point, coverage: str) -> Comm
 
 
 def complete(core: RunCore, setting: Setting) -> None:
-    """Whoever committed was killed, or found no room, when the files were merged and the box did not know of it yet:
-    now it does. Only for who holds the box."""
+    """Finish a commit that was killed, or ran out of room, after the files were merged and before the box was changed.
+    Only for the holder of the box."""
     point = setting.layers.head(setting.id)
     if not point.layer:
         return
@@ -237,7 +236,7 @@ def complete(core: RunCore, setting: Setting) -> None:
 
 
 def _is_known(core: RunCore, merged: Effect) -> bool:
-    """The box was told of it once, and then a person had that taken back alone."""
+    """Whether the box recorded it once, and a person took only that back."""
     told = Query(needing=merged.id, states=(State.DONE, State.UNDONE))
     return any(one.change.kind == COMMIT for one in core.parts.journal.effects(told))
 
@@ -274,7 +273,7 @@ def _start_anew(core: RunCore, setting: Setting, point: Point, merged: str) -> E
 
 
 def _ours(core: RunCore, setting: Setting) -> Callable[[str, dict[str, Any]], bool] | None:
-    """Whether what is there now is what an earlier commit of this box, or its undo, has put there: that is no conflict,
+    """Whether the present content comes from an earlier commit of this box, or from its undo: that is no conflict,
     however new it is."""
     from takeback.adapters.file.states import same
     from takeback.adapters.tree.targets import read_targets

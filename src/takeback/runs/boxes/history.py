@@ -43,12 +43,12 @@ def steps(journal: Journal, resource: str) -> Iterator[BoxStep]:
 
 
 def is_step(effect: Effect) -> bool:
-    """Whether it changed a box alone: until a commit nobody sees that outside."""
+    """Whether it changed only a box: until a commit nothing of that is visible outside."""
     return effect.change.resource.startswith(SCHEME) and effect.change.kind != COMMIT
 
 
 def standing(journal: Journal, resource: str) -> Iterator[Effect]:
-    """What an undo could take back, newest first."""
+    """The effects that an undo could take back, newest first."""
     for effect in latest_first(journal, Query(resource=resource, states=(State.DONE,))):
         if not effect.is_undo:
             yield effect
@@ -96,7 +96,7 @@ def _place_of(journal: Journal, resource: str, to: "Effect | BoxStep | Checkpoin
 
 
 def with_commits(journal: Journal, effects: list[Effect]) -> list[Effect]:
-    """A commit is two effects: what was merged into the base, and that the box starts anew over it."""
+    """A commit is two effects: the merge into the base, and the restart of the box over it."""
     merged = tuple(filter(None, (one.change.facts.merged for one in effects if one.change.kind == COMMIT)))
     found = journal.effects(Query(ids=merged)) if merged else ()
     return effects + [effect for effect in found if effect.state is State.DONE]

@@ -69,7 +69,7 @@ def begin(
     env: Mapping[str, str] | None,
     point: Point | None = None,
 ) -> Setting:
-    """A new box. With a point it goes on from there."""
+    """A new box. With a point it continues from there."""
     base, cwd = _path(base), None if cwd is None else _path(cwd)
     if "\0" in base or not os.path.isdir(base := os.path.realpath(base)):
         raise Misuse(
@@ -172,7 +172,7 @@ class BoxUpkeep:
         self._last = self._threads.submit(quietly)
 
     def settle(self, layers: Layers, box: str) -> None:
-        """Have what was told of written to the disk."""
+        """Write recorded layers to the disk."""
 
         def work() -> None:
             try:
@@ -183,7 +183,7 @@ class BoxUpkeep:
         self.later(work)
 
     def complain(self) -> None:
-        """What could not be written in the background is told with the next call."""
+        """The next call reports what could not be written in the background."""
         failed, self._failed = self._failed, None
         if failed:
             raise failed
@@ -205,7 +205,8 @@ def remove_layer(path: str, base: str) -> None:
 
 
 def clear_scratch(layers: Layers, box: str) -> int:
-    """What killed processes left in a box; only while nobody else has it open, or a squash in the making would go."""
+    """Clear what killed processes left in a box; only while no other process has it open, because an unfinished squash
+    would be removed too."""
     count = 0
     for path in list(layers.scratch(box)):
         with suppress(OSError):

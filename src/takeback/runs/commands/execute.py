@@ -79,7 +79,7 @@ def _step(
 
 
 def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOutcome | None:
-    """A command that changed something, or is held, under this key is not run again. What it printed is lost."""
+    """A command that has changed something, or is held, under this key does not run again. Its output is lost."""
     earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
     if earlier is None:
         return None
@@ -150,7 +150,6 @@ def _merged(
     since: int,
     options: Options,
 ) -> CommandOutcome:
-    """Merged, held or dropped."""
     failed = outcome.exit_code != 0
     if failed and request.on_failure == "undo":
         reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
@@ -222,8 +221,7 @@ def _held_instead(core: RunCore, change: Change, options: Options, trouble: Take
 def tried(
     parts: "Parts", request: CommandRequest, capture: bool = True, stdin: bytes | None = None
 ) -> CommandOutcome:
-    """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so nobody's run is
-    needed."""
+    """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so no run is needed."""
     from takeback.sandbox.protocol import Stack
 
     room = room_of(parts)
@@ -269,6 +267,5 @@ def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> C
 
 
 def _begun(request: CommandRequest, coverage: str) -> Change:
-    """What is known of it before it has ended."""
     args = {"argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage}
     return Change(ADAPTER, "run", file_resource(request.cwd), shown(request.argv), args)

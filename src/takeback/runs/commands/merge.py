@@ -1,4 +1,4 @@
-"""What a layer would do to the world, as a change: path by path, with every content in the store."""
+"""Turn a layer into a change of the world: path by path, with every content in the store."""
 
 import errno
 import os
@@ -143,7 +143,7 @@ _LISTED = 5
 class Merge(NamedTuple):
     change: Change
     changes: tuple[Changed, ...]
-    conflicts: tuple[TargetOutcome, ...]  # what others changed meanwhile
+    conflicts: tuple[TargetOutcome, ...]  # what others changed at the same time
     sources: "Mapping[str, bytes]" = {}  # by resource: files of the layer itself
     before: "Mapping[str, FileState]" = {}
 
@@ -162,8 +162,8 @@ def read_merge(
     limit: int = 0,
     progress: Progress = SILENT,
 ) -> Merge:
-    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds. What was there
-    at an `earlier` look is no conflict, though it may have been moved aside and back since."""
+    """`what` describes the command; its changes are added. `since`: when it began, in nanoseconds. A state that an
+    `earlier` look saw is no conflict, though the path may have been moved aside and back since."""
     from takeback.adapters.tree.capture import is_timed
     from takeback.adapters.tree.layer import read_layer
     from takeback.adapters.tree.targets import put_targets
@@ -182,7 +182,7 @@ def read_merge(
                 progress=progress,
             )
     except TakebackError:
-        blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it
+        blobs.disown()  # else the next record of any process would fail because of the loss
         raise
     except PermissionError as error:
         raise cannot_be_kept([f"{display(file_resource(error.filename or b'/'))} is not readable"]) from error
@@ -202,7 +202,7 @@ def read_merge(
     facts = what.facts._replace(conflicts=[[one.resource, one.detail] for one in found.conflicts] or ())
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
-    # A directory whose time alone moved is put right with the rest, and is nothing to tell of.
+    # A directory with only another time is restored with the rest, and is not worth a line.
     told = changed(target for target in found.targets if not is_timed(target))
     return Merge(what._replace(args=args, facts=facts), told, found.conflicts, sources, before)
 
@@ -217,7 +217,7 @@ def cannot_be_kept(lost: list[str]) -> NoRemedy:
 
 
 def read_changes(layer: str) -> tuple[Changed, ...]:
-    """Only told, for what will be dropped: nothing is read and nothing kept. What was in a directory that went is not
+    """The list for the report of a drop: nothing is read and nothing kept. Entries of removed directories are not
     listed."""
     from takeback.sandbox.differences import differences
 

@@ -51,8 +51,6 @@ _LISTED = 10
 
 
 class Changed(NamedTuple):
-    """One path that a command changed."""
-
     kind: str  # "added" | "modified" | "deleted"
     resource: str
     size: int  # of the file that it left, or removed
@@ -63,20 +61,20 @@ class Changed(NamedTuple):
 
 
 class CommandOutcome(NamedTuple):
-    exit_code: int  # the command's own, as a shell tells it
+    exit_code: int  # of the command, as in a shell
     stdout: bytes = b""
     stderr: bytes = b""
-    effect: Effect | None = None  # None: nothing was changed, or what was changed was dropped
+    effect: Effect | None = None  # None: it changed nothing, or its changes were dropped
     changes: tuple[Changed, ...] = ()
     coverage: str = ""
     text: str = ""  # what an agent should read
-    conflicts: tuple[TargetOutcome, ...] = ()  # what others changed while it ran: then it is held
+    conflicts: tuple[TargetOutcome, ...] = ()  # changes by others while it ran; then its changes are held
     stopped: str = ""  # "time" or "memory": why it was ended
-    leftover: int = 0  # processes that were still there at its end, and were ended with it
+    leftover: int = 0  # processes that it left running; takeback ended them
     files_recorded: bool = True
-    dropped: Effect | None = None  # what it had changed, if that can be applied after all
-    final: "Final | None" = None  # why it cannot, if it was dropped for good
-    used_terminal: bool = False  # it read what someone typed
+    dropped: Effect | None = None  # its changes, if they can still be applied
+    final: "Final | None" = None  # why they cannot, if they were dropped for good
+    used_terminal: bool = False  # it read input from the terminal
 
     @property
     def held(self) -> bool:
@@ -121,7 +119,6 @@ def left_behind(count: int) -> str:
 
 
 def in_words(outcome: CommandOutcome) -> str:
-    """One short paragraph."""
     told = _in_words(outcome)
     return f"{told} {left_behind(outcome.leftover)}" if outcome.leftover else told
 

@@ -1,5 +1,4 @@
-"""What is asked of a command (checked before anything starts, and recorded without passwords), and the pipes through
-which it reads and prints."""
+"""The request for a command (checked before anything starts, and recorded without passwords), and its pipes."""
 
 import os
 import re
@@ -109,7 +108,7 @@ def refuse_odd(
     *, timeout: object = None, memory: object = None, processes: object = None, env: object = None,
     stdin: object = None, key: object = "",
 ) -> None:  # fmt: skip
-    """What is of another kind than it should be, before anything is made of it."""
+    """Refuse arguments of a wrong type, before anything starts."""
     if timeout is not None and not isinstance(timeout, (int, float)):
         raise Misuse(f"{timeout!r} is no time limit.", hint="Give seconds as a number, for example 2.5.")
     for name, value in (("memory", memory), ("processes", processes)):
@@ -189,8 +188,8 @@ _PIECE = 1 << 16
 
 
 class Pipes:
-    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. Meanwhile
-    someone has to read it: who waits for something else `until` that, others have a thread `listen`."""
+    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. The output
+    must be read while it runs: `until` reads while waiting for something else, `listen` reads in a thread."""
 
     def __init__(self, stdin: bytes | None = None) -> None:
         self.stdout = b""
@@ -231,7 +230,7 @@ class Pipes:
         self.close()
 
     def close(self) -> None:
-        """The command has ended: what it printed is in the pipes, and what comes after it is nobody's."""
+        """The command has ended: its output is in the pipes, and later bytes do not count."""
         if not self._open:
             return
         try:

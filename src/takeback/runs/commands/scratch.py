@@ -34,7 +34,7 @@ class CommandRoom(NamedTuple):
 
 
 def hidden(store: str, place: str) -> tuple[str, ...]:
-    """What a sandboxed command must not reach: the store and the layers being made, by every path that leads there."""
+    """Paths that a sandboxed command must not reach: the store and the layers being made, under every name."""
     from takeback.adapters.file.mounts import names_of
 
     apart = () if f"{place}/".startswith(f"{store}/") else names_of(os.fsencode(place))
@@ -73,17 +73,17 @@ def workshop(place: str) -> Iterator[str]:
     try:
         yield mine
     finally:
-        # What it held is merged, held or dropped by now; whoever comes after us clears the rest.
+        # Its content is merged, held or dropped; the next process clears the rest.
         with suppress(OSError):
             remove_all(mine)
 
 
 def clear(place: str) -> int:
-    """Remove what dead processes left; how many. What a killed command changed stays until it is recorded as a drop, at
-    most a day."""
+    """Remove what dead processes left; how many. The changes of a killed command stay until they are recorded as a
+    drop, at most a day."""
     left = leftovers(place)
     for path in left:
-        # Another process is clearing it too, or it cannot be: nobody's work may fail for that.
+        # Another process is clearing it too, or it cannot be cleared: no change may fail because of that.
         with suppress(OSError):
             remove_all(path)
     return len(left)

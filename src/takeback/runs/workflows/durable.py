@@ -1,5 +1,5 @@
-"""What a function of a durable workflow can do besides changing things: remember, sleep, wait. In an ordinary run they
-work as well, and are never replayed."""
+"""What a durable workflow can do besides making changes: remember, sleep, wait. In an ordinary run they work as well,
+and are never replayed."""
 
 import json
 import time
@@ -239,7 +239,7 @@ def once(
 
 @contextmanager
 def unbroken(replay: Replay) -> "Iterator[None]":
-    """What is no failure of the function stops it, even where it is swallowed."""
+    """An error that is no failure of the function stops it, even if the function swallows it."""
     try:
         yield
     except (Spent, Stuck, Unavailable, InDoubt) as error:

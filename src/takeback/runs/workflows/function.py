@@ -18,7 +18,7 @@ _ASKED = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
 
 class Workflow(NamedTuple):
-    """What `@takeback.workflow` makes of a function; found by its name, so that another process can go on with it."""
+    """What `@takeback.workflow` makes of a function; found by its name, so that another process can continue it."""
 
     name: str
     function: Callable[..., Any]
@@ -164,5 +164,5 @@ def _refuse_unfit(name: str, function: Callable[..., Any]) -> None:
 
 
 def digest_of(*asked: Any) -> str:
-    """So that a step can be told from another one without keeping what it says."""
+    """A digest that distinguishes steps without keeping their arguments."""
     return hashlib.sha256(_ASKED.encode(asked).encode()).hexdigest()[:16]

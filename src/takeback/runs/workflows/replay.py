@@ -78,7 +78,7 @@ class Leaving(BaseException):
         self.due, self.awaits, self.read = due, awaits, read
         self.step = step or {}  # in the middle of which it leaves
         self.label = label  # of the checkpoint that is taken first
-        self.again = again  # how often in a row it could not go on
+        self.again = again  # how often in a row it could not continue
 
     @property
     def body(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Leaving(BaseException):
 
 
 class WorkflowStep(NamedTuple):
-    """What is recorded of one: the newest record that tells of it, and the effect it made."""
+    """What is recorded of a step: its newest record, and its effect."""
 
     number: int
     kind: str
@@ -111,8 +111,8 @@ class History(NamedTuple):
     signals: tuple[Signal, ...] = ()
     read: dict[str, int] = {}  # by event: the newest signal that a step has taken
     failing: dict[str, Any] | None = None  # the error that ended the function
-    again: int = 0  # how often in a row it could not go on
-    turns: int = 0  # how often it went on from a checkpoint
+    again: int = 0  # how often in a row it could not continue
+    turns: int = 0  # how often it continued from a checkpoint
     back_to: str = ""  # the checkpoint that it is still on its way back to
     earlier: tuple[Effect, ...] = ()  # made after such a checkpoint, and still there
     unmade: frozenset[int] = frozenset()  # steps of which there is only something proposed or aborted
@@ -178,7 +178,7 @@ def _effect(journal: Journal, body: dict[str, Any]) -> Effect | None:
 
 
 def _is_cut(record: Record) -> bool:
-    """Where it went on from a checkpoint: steps after that one do not count any more."""
+    """Where it continued from a checkpoint: steps after that one no longer count."""
     return record.kind is Kind.OPEN and "step" in record.body
 
 
@@ -211,7 +211,7 @@ class Replay:
         self.at = 0  # the step that was taken last
         self.beside = False  # whether steps are being made at the same time
         self.inside = ""  # what the function is in the middle of, where no step can begin
-        # What keeps it from going on, though nothing of its own failed.
+        # What keeps it from continuing, though nothing of its own failed.
         self.broken: TakebackError | None = None
         self.leaving: Leaving | None = None
         self._earlier = list(history.earlier)
@@ -249,7 +249,7 @@ class Replay:
         return found
 
     def refuse_gone(self) -> None:
-        """Nothing is made by a function that is being left, or that could not go on and swallowed that."""
+        """A function that is being left, or that swallowed its suspension, makes no further changes."""
         if self.leaving:
             raise self.leaving
         if self.broken:

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: what followed is taken back, what cannot come again is asked about."""
+"""Continue from a checkpoint: later effects are undone, and those that cannot be undone are asked about."""
 
 import json
 from collections.abc import Generator, Iterable, Sequence
@@ -58,7 +58,6 @@ class Past(NamedTuple):
 
 
 def past_of(journal: Journal, run: str) -> Past:
-    """From what the journal remembers of the run."""
     told = journal.records(kinds=(Kind.OPEN, Kind.REMEMBER), run=run)
     records = [one for one in told if BACK in one.body or FORK in one.body]
     if not records:
@@ -71,7 +70,7 @@ def past_of(journal: Journal, run: str) -> Past:
 
 
 def after(past: Past, record: Record, calls: Iterable[Effect]) -> Past:
-    """A fork begins anew; going back makes what came after that point the past."""
+    """A fork starts a new run; a return makes everything after that point the past."""
     if FORK in record.body:
         return Past((), past.forks + 1)
     known = {one.id for one in past.spent}
@@ -86,7 +85,7 @@ def after(past: Past, record: Record, calls: Iterable[Effect]) -> Past:
 
 
 def _cannot_come_again(effect: Effect, said: bool) -> bool:
-    """`said`: a person resumed the run from a checkpoint, which says that what was taken back is meant anew."""
+    """`said`: a person resumed the run from a checkpoint, so undone steps are made again."""
     if effect.state is State.UNDONE:
         return not said
     return effect.state is State.DONE and effect.remedy is not None and effect.remedy.strategy in _FOR_GOOD

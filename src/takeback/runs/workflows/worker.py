@@ -55,8 +55,6 @@ _MOST_WORDS = 2_000  # of an error, in the journal
 
 
 class Shift(NamedTuple):
-    """What whoever works on a run needs besides the run."""
-
     parts: Parts
     now: Callable[[], int]
     stopping: Callable[[], bool]  # whether it should stop at its next step
@@ -90,7 +88,7 @@ def _put_aside(shift: Shift, core: RunCore, error: Exception, words: str) -> Non
 
 
 def _carry_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) -> None:
-    made = info.effects > 0  # what another worker has made of it; nobody else adds to it now
+    made = info.effects > 0  # the records of another worker; no other process adds to it now
     history = history_of(shift.parts.journal, core.id, made)
     try:
         if info.state is RunState.SUSPENDED:
@@ -117,7 +115,8 @@ def _carry_on(shift: Shift, core: RunCore, info: RunInfo, workflow: Workflow) ->
 
 
 def _settle(shift: Shift, core: RunCore, history: History) -> bool:
-    """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
+    """Settle effects that the previous worker left open; whether there were any. Effects that need a person are waited
+    for."""
     if functions := named(iter(open_in(shift.parts, core.id))):
         shift.tell(
             f"Continuing run {short(core.id)} ({core.name}) calls functions of {', '.join(functions)}."
@@ -131,7 +130,7 @@ def _settle(shift: Shift, core: RunCore, history: History) -> bool:
 
 
 def _go_back(shift: Shift, core: RunCore, checkpoint: str) -> None:
-    """Whoever resumed it from there was killed before all that came after was taken back."""
+    """Finish a return to a checkpoint whose process was killed before all later effects were undone."""
     try:
         point = point_of(shift.parts, core.id, checkpoint)
         go_back(shift.parts, point, Undoer(core.lease, core.agent, shift.taker()))
@@ -186,7 +185,7 @@ def _stopped(shift: Shift, core: RunCore, workflow: Workflow, replay: Replay, er
             error = replay.broken or error
     error = replay.broken or error
     if isinstance(error, AwaitingApproval):
-        # When its time is over, a worker goes on with the run, and the function learns that silence means no.
+        # When its time is over, a worker continues the run, and the function learns that silence means no.
         raise Leaving(f"{error} {error.hint}", error.until or NEVER, f"{DECIDED}{error.effect}")
     if isinstance(error, (Unavailable, InDoubt)):
         raise error
@@ -200,7 +199,7 @@ def _stopped(shift: Shift, core: RunCore, workflow: Workflow, replay: Replay, er
 
 
 def _fail(shift: Shift, core: RunCore, workflow: Workflow, failing: dict[str, Any]) -> None:
-    """It is recorded that the function has failed; whoever goes on with the run goes on with this."""
+    """Record that the function has failed; the next worker continues with this."""
     told = {
         "error": error_in_words(failing),
         "error_type": failing["type"],
@@ -224,8 +223,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Workplace(NamedTuple):
-    """Where a worker works."""
-
     parts: Parts
     now: Callable[[], int]
     lasts: int  # microseconds that a lease is for
@@ -249,7 +246,7 @@ class Worker:
         self._wakes: queue.SimpleQueue[threading.Thread | None] = queue.SimpleQueue()
         self._working: set[threading.Thread] = set()
         self._stopping = False
-        self.worked = 0  # how many times it went on with a run
+        self.worked = 0  # how many times it continued a run
 
     def stop(self) -> None:
         """No new runs; those at hand are suspended at their next step."""
@@ -264,7 +261,7 @@ class Worker:
                 claimed = self._claim_all()
                 trouble = 0.0
             except TakebackError as error:
-                # Not ours to solve: whoever runs the store does, and then we go on.
+                # Not ours to solve: the operator of the store does, and then we continue.
                 trouble = min(trouble * 2 or POLL, _TROUBLED)
                 self._tell(f"The store cannot be asked for work: {error}")
                 claimed = False

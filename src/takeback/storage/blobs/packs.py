@@ -1,8 +1,8 @@
 """Files that hold many encoded blobs one after the other, each with a header that says what it is.
 
-A pack is written by one process, which holds a lock on it while some of its entries are not committed yet:
-whoever gets the lock may judge the pack by the rows that name it. Nothing inside a pack ever changes; only a tail
-that no row names is cut off.
+A pack is written by one process, which holds a lock on it while some of its entries are not committed yet. A process
+that gets the lock may judge the pack by the rows that name it. Nothing inside a pack ever changes; only a tail that no
+row names is cut off.
 """
 
 import os
@@ -23,7 +23,7 @@ OPENING = b"takeback pack 1\n"
 HEADER = struct.Struct("<4sB3xQQ32s32sI")
 MARK = b"TBe1"
 NOTHING = bytes(32)
-TOGETHER = 4 << 20  # bytes that the kernel is told to write out at once
+TOGETHER = 4 << 20  # bytes that the kernel is asked to write out at once
 READ_HANDLES = 4
 
 
@@ -107,7 +107,7 @@ class _Open(NamedTuple):
     handle: int
     end: int
     synced: int  # how far it is durable
-    begun: int = 0  # how far the kernel was told to write it out
+    begun: int = 0  # how far the kernel was asked to write it out
     named: int = 0  # how far rows may name what is in it
 
 
@@ -161,7 +161,7 @@ class Packs:
                 hint="The disk cannot be trusted: check it, then run `takeback verify`.",
             )
         end = file.end + len(data)
-        # The disk is at work while more is prepared, so that whoever syncs does not wait for all of it.
+        # The disk is at work while more is prepared, so that a sync does not wait for all of it.
         begun = file.begun
         if end - begun >= TOGETHER:
             disk.write_out(file.handle, begun, end - begun)
@@ -180,7 +180,7 @@ class Packs:
         return self._current
 
     def _holds(self, file: _Open) -> bool:
-        """Lock it again if a commit has let it go; a sweep may have had it meanwhile."""
+        """Lock it again if a commit has released it; a sweep may have had it in between."""
         if self._locked:
             return True
         if not disk.try_lock(file.handle):

@@ -184,12 +184,12 @@ class StoredBlobs:
                 self._holding.add_refs(held, refs, origin)
                 return digest
             if not part and len(content) <= INLINE and self._reader.remembers(digest):
-                # Read or written here a moment ago; should a sweep have taken it since, the commit writes it anew.
+                # Read or written here a moment ago; if a sweep has removed it since, the commit writes it again.
                 lately = Stored(digest, len(content), BlobForm.RAW, b"", 0, None)
                 self._holding.add(Held(lately, content, known=True, refs=refs), origin)
                 return digest
             stored = rows.find(self._database.read, digest)
-            # Can the store give these bytes back? If not, they are still at hand to be kept anew.
+            # Can the store give these bytes back? If not, they are still at hand to be written again.
             if stored and not is_recipe(stored) and self._readable(digest, stored) == content:
                 # A part needs no touch: the whole keeps it alive, and makes sure that it is still there.
                 if not part:
@@ -201,7 +201,7 @@ class StoredBlobs:
                 fresh = self._encoded(digest, content, base)
                 self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
                 return digest
-        # Nothing of it is known, so nothing but the content counts: others may go on meanwhile.
+        # Nothing is known of it, so only the content counts: other threads may run at the same time.
         fresh = encoded(digest, content)
         with self._lock:
             self._reader.remember(digest, content)
@@ -250,7 +250,7 @@ class StoredBlobs:
 
     def _find(self, digest: bytes) -> Stored | None:
         held = self._holding.held.get(digest)
-        # What the store has already is looked up there: a sweep may have moved it.
+        # Blobs that the store already has are looked up there: a sweep may have moved them.
         if held and not held.known:
             return held.stored
         return rows.find(self._database.read, digest)
@@ -353,7 +353,7 @@ class StoredBlobs:
         own: set[bytes] = set()
 
         def needed() -> Iterator[bytes | None]:
-            # What we held was written by the sweep's own transaction; nobody could name it yet.
+            # Our pending blobs were written by the transaction of the sweep; no record could name them yet.
             own.update(self._holding.committing)
             yield from own
             for digest in live():

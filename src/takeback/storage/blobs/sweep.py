@@ -16,11 +16,11 @@ from takeback.storage.blobs.rows import Ask, Stored
 from takeback.storage.blobs.uncommitted import INLINE, to_entry
 from takeback.storage.tables import Connection, PackPlace, Shelf, Tables
 
-# In rounds, each of them one transaction that asks anew what is needed: another process may have put or named a
-# blob since the round before. Killed anywhere, nothing needed is lost and the next sweep finishes the work.
+# In rounds, each of them one transaction that asks again what is needed: another process may have put or named a blob
+# since the round before. Killed anywhere, nothing needed is lost and the next sweep finishes the work.
 
 
-ROUND = CAP // 4  # bytes of content encoded anew in one round, while others wait for the database
+ROUND = CAP // 4  # bytes of content encoded again in one round, while others wait for the database
 ROUNDS = 4  # after which packs are copied as well; before, most entries of a pack may be about to go
 
 
@@ -59,7 +59,7 @@ class Sweeper:
         self._worth_keeping: set[int] = set()
 
     def unneeded(self, live: Iterable[bytes | None]) -> int:
-        """How many bytes a sweep would delete at least; encoding anew may gain more."""
+        """How many bytes a sweep would delete at least; encoding again may gain more."""
         marks = self._mark(self._database.read, live)
         return sum(marks.lengths[id] for id in _dead(marks))
 
@@ -150,7 +150,7 @@ class Sweeper:
         return sum(marks.lengths[id] for id in dead)
 
     def _replace_props(self, connection: Connection, marks: Marks) -> tuple[int, bool]:
-        """Encode anew what stands on blobs that nothing else needs, where that is shorter than keeping them.
+        """Encode blobs again that are the only ones to need another blob, if that is shorter than keeping it.
 
         The bytes gained, and whether another round has more to do.
         """

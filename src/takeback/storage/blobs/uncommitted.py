@@ -21,7 +21,7 @@ class Held(NamedTuple):
     """A put that no commit has made durable yet."""
 
     stored: Stored
-    content: bytes | None = None  # to write it anew if a sweep elsewhere takes away what it stands on
+    content: bytes | None = None  # to write it again if a sweep removes its base
     known: bool = False  # the store had it already: keep it from being swept
     heals: bool = False  # the store had it, but damaged
     pieces: tuple[bytes, ...] = ()
@@ -153,7 +153,7 @@ class Holding:
         self._in_transaction = lambda: connection.in_transaction
         self._drop_what_nobody_wants()
         if any(self._is_broken(held) for held in self.held.values()):
-            # Not dropped: whoever put it may be about to name it in a record.
+            # Not dropped: its owner may be about to name it in a record.
             raise ResourceUnreachable(
                 "Content that was put lately could not be written to the disk.",
                 hint="Check the disk, run `takeback verify`, and do it again.",
@@ -168,7 +168,7 @@ class Holding:
         self._empty()
 
     def _drop_what_nobody_wants(self) -> None:
-        """What it was put for was refused, and the disk has failed some of it: nobody will name any of that."""
+        """The change was refused, and the disk has failed some of its blobs: no record will name them."""
         if any(held.for_nothing and self._is_broken(held) for held in self.held.values()):
             self.held = {digest: held for digest, held in self.held.items() if not held.for_nothing}
             self.newest = {origin: one for origin, one in self.newest.items() if one in self.held}

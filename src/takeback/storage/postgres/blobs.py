@@ -187,7 +187,7 @@ class PostgresShelf:
             ).fetchall()
             gone: list[tuple[Any, ...]] = []
             for (pack,) in packs:
-                # Whoever has put something there and not committed it yet holds this lock.
+                # A process that has put a blob there and not committed it yet holds this lock.
                 if connection.execute("SELECT pg_try_advisory_xact_lock(?::bigint)", (pack,)).fetchone()[0]:
                     gone += connection.execute(
                         f"DELETE FROM shelf WHERE pack = ? AND {unnamed} RETURNING pack, position", (pack,)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Waiting for what the server answers, but not for ever: one that hears us and says nothing is as good as gone.
 #
-# The network notices when it is away. Nobody notices a server that is stopped, or whose answers alone are
-# lost: it takes what is sent, and all is well.
+# The network notices when it is away. A stopped server, or one whose answers are lost, is not noticed: the network
+# accepts what is sent, and all seems well.
 
 
 SILENCE = 60.0  # seconds without a word; it is longer than any wait of the server for its own locks
@@ -54,7 +54,7 @@ def connections() -> Any:
                 self.close()
                 raise _silent() from None
             except (KeyboardInterrupt, SystemExit):
-                self.close()  # else what was asked for goes on, and may hold a lock that everybody waits for
+                self.close()  # else the statement continues, and may hold a lock that others wait for
                 raise
 
     return Patient
@@ -101,7 +101,7 @@ def _ready(speaker: Any, wanted: int) -> int:
     poll = select.poll()
     poll.register(speaker.socket, _EVENTS[wanted])
     for _, event in poll.poll(SILENCE * 1000):
-        # What is wrong with the connection, whoever reads from it is told.
+        # An error of the connection reaches the next reader.
         return (_READ if event & ~select.POLLOUT else 0) | (_WRITE if event & select.POLLOUT else 0)
     raise _Silent
 
@@ -116,9 +116,9 @@ SCHEMA = "takeback_store"
 OLDEST = 140000
 LOCK_SECONDS = 10  # for the turn to append; as long as one waits for a store on disk
 # No plan depends on what was counted when the tables were small. Read committed: after the wait for the turn, what the
-# one before has committed must be seen. The server ends a transaction that its client does not go on with, because
-# everybody else waits for it; and it looks whether the client is still there. Commits are on the disk when they are
-# answered, whatever a role has set.
+# one before has committed must be seen. The server ends a transaction that its client does not continue, because all
+# others wait for it; and it looks whether the client is still there. Commits are on the disk when they are answered,
+# whatever a role has set.
 _FIRST = (
     "set search_path = {schema}, pg_catalog; set default_transaction_isolation = 'read committed'; set jit = off;"
     " set enable_seqscan = off;"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-PATIENCE = 30.0  # seconds that a server may be away, for whoever has something to write down
+PATIENCE = 30.0  # seconds that a server may be away, for a process with something to record
 _IDLE = 4  # connections kept for reading
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -266,7 +266,7 @@ class PostgresDatabase:
                         session.connection.close()
                         self._writer = None
                     if not is_lost(error):
-                        # Whoever asks again is told first whether it was taken before; if it came that far.
+                        # A repeated call first learns whether the server took it before.
                         known = not again or (error.sqlstate or "")[:2] in ("TB", "23")
                         raise (translated(error, run) if known else in_doubt()) from error
                     if again and time.monotonic() >= until:

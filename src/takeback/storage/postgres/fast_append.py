@@ -147,17 +147,16 @@ class Aside:
 
 # Plain records, appended by one INSERT.
 #
-# The life of an effect is mostly an intent and its done, or a note of its run. Whether such a record may be
-# appended follows from all records before it; and who appended the last of them knows. So its record is
-# inserted if the journal still ends with the record that it knows, if it has the lease, and if nobody has the
-# turn: then all it knows still holds. What it does to the tables is written later, for many at once
-# (schema/005_listing.sql). In any other case the whole way is gone, by the function `append`, which asks the
-# tables.
+# The life of an effect is mostly an intent and its done, or a note of its run. Whether such a record may be appended
+# follows from all records before it; and the process that appended the last of them knows that. So its record is
+# inserted if the journal still ends with the record that it knows, if it has the lease, and if no process has the turn:
+# then all it knows still holds. The changes of the tables are written later, for many at once (schema/005_listing.sql).
+# In any other case the function `append` is used, which asks the tables.
 
 
 MANY = 128  # records that wait to be listed, so that it is asked for
 MOST = 1024  # so many that it is waited for; a reader that finds that many waits for some 20 ms
-_HELD = 32  # resources; whoever finds more of them in the hands of others asks the tables
+_HELD = 32  # resources; if others hold more of them, ask the tables
 _ROWS = 3  # records of one append
 # Looked up in the class they cost more than all that is done with them.
 _INTENT, _DONE = Kind.INTENT, Kind.DONE
@@ -199,7 +198,8 @@ def _inserting(births: str) -> Statement:
     )
     return Statement(
         f"takeback_plain_{births}",
-        # In this order, so that it waits for the turn with nothing in its hands: whoever has that may want the records.
+        # In this order, so that it holds no lock while it waits for the turn: the holder of the turn may want the
+        # records.
         "WITH turned AS (UPDATE turn SET nobody = 0 WHERE false), put AS ("
         "INSERT INTO records (seq, at, kind, run, effect, token, hash, body, key, resource)"
         f" {chosen} WHERE l.run = $1::text AND l.generation = $2::bigint AND l.pid <> 0"

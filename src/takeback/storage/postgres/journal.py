@@ -91,7 +91,7 @@ _KNOWS_KEY = (
     " CASE WHEN unlisted() THEN (SELECT seq FROM records ORDER BY seq DESC LIMIT 1) END"
 )
 _CAN_LIST = "SELECT unlisted() AND has_table_privilege('turn', 'UPDATE')"
-# Of effects that are not listed, where nobody can do that.
+# Of effects that are not listed, for a reader without the right to list them.
 _WAITING = (
     "SELECT effect FROM records WHERE effect <> '' AND seq > coalesce((SELECT n FROM tally WHERE name = 'listed'), 0)"
     " AND seq > coalesce((SELECT seq FROM records WHERE key IS NULL ORDER BY seq DESC LIMIT 1), 0)"
@@ -245,7 +245,7 @@ class PostgresLeases:
 
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
         token = new_token()
-        free = -1  # a generation that is known to be nobody's
+        free = -1  # a generation that no process has
         while True:
             found = self._database.read(_TAKE, (run, *owner, self._machine, lasts, token, free, expired))[0]
             taken, generation, boot, space, pid, started, expires_at, is_over = found

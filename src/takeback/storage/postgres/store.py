@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from takeback.storage.blobs.stored import StoredBlobs
 
 
-# The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The functions
-# that append are made anew after the last of them.
+# The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The functions that
+# append are created again after the last of them.
 
 
 _HERE = os.path.dirname(__file__)
@@ -301,7 +301,7 @@ class Waking:
             if self._ear is None:
                 self._ear = self._database.another()
                 self._ear.execute(f'LISTEN "{self._database.address.schema}.work"')
-                return  # what came before we had an ear for it nobody has told us
+                return  # events from before we listened were not reported
             left = max(0.0, until - time.monotonic())
             for _ in self._ear.connection.notifies(timeout=left, stop_after=1):
                 return

@@ -71,7 +71,7 @@ class Stand(NamedTuple):
 
     seq: int  # of the newest record
     hash: bytes
-    listed: int  # the newest record that the tables tell of
+    listed: int  # the newest record that is in the tables
     generation: int | None  # of the lease of the record's run, if someone holds it
     life: Life | None  # of the record's effect
     # Asked for only if the record begins an effect.

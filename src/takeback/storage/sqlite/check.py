@@ -241,7 +241,7 @@ class _Index:
 
 class _Belonging:
     """The projects and their effects in the tables, compared with the records. Of a run that recorded no project (in a
-    store of format 1) it was derived from what was there then, and cannot be compared."""
+    store of format 1) it was derived from the directories of that time, and cannot be compared."""
 
     def __init__(self) -> None:
         self._began: dict[str, str] = {}  # by run: its project

@@ -2,8 +2,8 @@
 
 Looking changes nothing, so an older takeback can still use a store that was only looked at. The first write puts the
 new number into FORMAT, so that an older takeback refuses the store by name, and then rewrites the tables in one
-transaction. A process that is killed between the two leaves tables of format 1, which `user_version` tells; the next
-write goes on.
+transaction. A process that is killed between the two leaves tables of format 1, which `user_version` shows; the next
+write continues.
 """
 
 import re

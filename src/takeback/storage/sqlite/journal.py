@@ -201,7 +201,7 @@ class SqlJournal:
         # SQLite would rather read every record in order than the few of this index and sort them.
         index = self._CHECKPOINTS if kinds == (Kind.CHECKPOINT,) else ""
         sql = f"SELECT {RECORD} FROM records {index} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
-        # In pages: a reader that stops half-way has not read it all, and holds no lock meanwhile.
+        # In pages: a reader that stops half-way has not read it all, and holds no lock in between.
         while True:
             rows = self._tables.read(sql, values)
             for row in rows:

@@ -2,7 +2,7 @@
 
 The record alone makes an append durable; listing it (effects, targets, needs, tally) touches ten times as many pages.
 So for the plain life of an effect, an intent and its done, that is put off: who appended them keeps in memory what the
-tables would say and lists many at once. Whoever else wants to append or to read lists first what is not listed
+tables would say and lists many at once. Any other process that wants to append or to read first lists the missing ones
 (`listed` in `tally`), from the records. Runs, and all that is rare, are listed with the record itself.
 """
 

@@ -337,7 +337,7 @@ def _create(path: str) -> None:
         disk.make_private_directory(os.path.join(path, "held"))
         _create_database(path)
         _write_format(path)
-        witness(path).made()  # before it is there: one that nobody vouches for was made elsewhere
+        witness(path).made()  # before it exists: a store without such a line was made elsewhere
         disk.rename(_staged(path), os.path.join(path, "journal.db"))
 
 
@@ -357,7 +357,7 @@ def _create_database(path: str) -> None:
         connection = sqlite3.connect(staged, isolation_level=None)
         for name in SCHEMAS:
             connection.executescript(schema(name))
-        # Here, where nobody else has it open: of several that change the mode at once all but one are told it is busy.
+        # Here, before another process has it open: of several that change the mode at once, all but one get "busy".
         connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
     except sqlite3.Error as error:

@@ -31,8 +31,6 @@ _UNTIES = re.compile(
 
 
 class TableState(NamedTuple):
-    """The definition of a table."""
-
     layout: TableLayout
     shape: MariaShape
     links: tuple[MariaForeignKey, ...]
@@ -148,8 +146,6 @@ class Reshape(NamedTuple):
 
 
 class UntriedAlter(NamedTuple):
-    """A statement that was not tried yet."""
-
     table: str
     wanted: AskedDefinition
     effect: str

@@ -126,7 +126,7 @@ def _recapture(wire: Wire) -> None:
         keep_up(wire)
         wire.run("SET SESSION sql_mode = @takeback_mode")
     except (driver().Error, Refused):
-        pass  # whoever changes rows there next is told that the capture must be brought up to date
+        pass  # the next change of rows there reports that the capture must be updated
 
 
 def plan_of(wire: Wire, effect: str) -> Plan | None:

@@ -1,7 +1,7 @@
 """Values that an ALTER TABLE takes away, and those that it left: kept in two tables of ours, by the key of the row.
 
-`was` and `becomes` are the table before and after. Columns that are the same in both are nobody's business. Where a
-row has no key that stays the same, all of it is kept, and it comes back only if nobody has changed the table since.
+`was` and `becomes` are the table before and after. Columns that are the same in both are not kept. A row without a
+lasting key is kept whole, and comes back only if the table has not changed since.
 """
 
 from typing import NamedTuple
@@ -112,13 +112,11 @@ def _table(name: str, shape: MariaShape, columns: list[MariaColumn]) -> str:
 
 
 def save(wire: Wire, table: str, kept: KeptValues) -> None:
-    """Before."""
     if kept.saved_name:
         _copy(wire, table, kept.saved, kept.was, _columns_before(kept))
 
 
 def remember(wire: Wire, table: str, kept: KeptValues) -> None:
-    """After."""
     if kept.left_name:
         wire.run(f"DELETE FROM {quoted(kept.left)}")
         _copy(wire, table, kept.left, kept.becomes, _columns_after(kept))

@@ -29,7 +29,6 @@ class TableLayout(NamedTuple):
 
 
 def layout(wire: Wire, name: str) -> TableLayout:
-    """Without its foreign keys."""
     return parsed(str(wire.rows(f"SHOW CREATE TABLE {quoted(name)}")[0][1]))
 
 

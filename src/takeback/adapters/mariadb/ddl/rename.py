@@ -45,7 +45,6 @@ def tie(wire: Wire, name: str, links: Sequence[MariaForeignKey], shown: str) -> 
 
 
 def added(link: MariaForeignKey) -> str:
-    """As a clause of ALTER TABLE."""
     return (
         f"ADD CONSTRAINT {quoted(link.name)} FOREIGN KEY ({listed(link.columns)}) REFERENCES {link.refers_to}"
         f" ({listed(link.refers)}){_rule('DELETE', link.on_delete)}{_rule('UPDATE', link.on_update)}"

@@ -152,8 +152,6 @@ Saved = list[dict[str, Any]]
 
 
 class SchemaStep(NamedTuple):
-    """One change of the schema."""
-
     no: int
     step: int
     before: tuple[Thing, ...]
@@ -186,7 +184,6 @@ def where_it_is_now(connection: Connection, step: SchemaStep) -> SchemaStep:
 
 
 def _resolved(kind: str, oid: int, part: int, again: Again) -> tuple[int, int]:
-    """Where it is now."""
     if part and (table := _resolved("relation", oid, 0, again)[0]) != oid:
         return _resolved(kind, table, part, again)
     while (kind, oid, part) in again:

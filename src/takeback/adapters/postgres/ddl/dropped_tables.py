@@ -243,7 +243,6 @@ def _name(connection: Connection, oid: int) -> tuple[str, str] | None:
 
 
 def _place(connection: Connection, oid: int) -> tuple[str, str, tuple[int, ...]]:
-    """Its schema, its name, and its partitions."""
     parts = connection.ask(
         "select relid::oid::int8 from pg_partition_tree(%s::oid) where relid <> %s::oid order by level, relid",
         [oid, oid],

@@ -41,7 +41,7 @@ def drop(thing: Thing, home: str) -> str:
 
 
 def address(thing: Thing, home: str) -> str:
-    """What it is and how it is found, as most statements say it."""
+    """Kind and name, as most statements need them."""
     name = quoted(thing.doc["name"])
     if thing.kind == "column":
         return f"column {home}.{name}"
@@ -60,7 +60,6 @@ def called(thing: Thing) -> str:
 
 
 def options(given: Sequence[str]) -> str:
-    """`{fillfactor=70}` as it is written."""
     return ", ".join(f"{name} = {literal(value)}" for name, _, value in (one.partition("=") for one in given))
 
 
@@ -225,7 +224,7 @@ def _right(line: str) -> tuple[str, str, bool]:
 
 
 def adjust(now: Thing, want: Thing, home: str, parts: list[Thing]) -> Iterator[str]:
-    """What is peculiar to its kind. Names are as they were by now, and types too."""
+    """Settings of its kind only; names and types are restored before."""
     if now.kind == "relation":
         yield from _adjust_relation(now, want)
     elif now.kind == "column":

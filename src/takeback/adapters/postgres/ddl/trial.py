@@ -102,7 +102,7 @@ def settle(connection: Connection, op: int) -> list[TableMove]:
     """At the end of an effect. Tables that it made go and come as a whole, whatever else it did to them; those that it
     made and dropped never were."""
     steps = steps_of(connection, op)
-    # And when it was changed last: what it was called before that is free again by then.
+    # And when it was changed last: its earlier name is free again at that point.
     made: dict[int, int] = {}
     apart_from: set[int] = set()  # parts of tables that were there before, or others hang on them
     for step in steps:
@@ -290,7 +290,6 @@ class Tried(NamedTuple):
 
 
 def _note(connection: Connection, op: int, tried: Tried, touched: set[str]) -> frozenset[int]:
-    """Which tables are new."""
     before, after = tried.before, definitions.read(connection)
     old, new = differing(before, after), differing(after, before)
     if losses(connection, old, new).keys() - tried.lost:
@@ -346,7 +345,7 @@ def _refuse_lost_types(connection: Connection, gone: list[Thing]) -> None:
         )
 
 
-# Something temporary is nobody's business; TRUNCATE gives a table new files and nothing else.
+# Temporary tables do not count; TRUNCATE only gives a table new files.
 _TEMPORARY = """
 select exists (select from pg_class c where c.relpersistence = 't' and age(c.xmin) <= age(pg_current_xact_id()::xid)),
   coalesce(current_setting('takeback.truncated', true), '') <> ''

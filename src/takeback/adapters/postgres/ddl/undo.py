@@ -89,7 +89,7 @@ class _Reversal:
                 continue
             here, left = now.doc, became.doc
             other = [name for name in three_way(was, became) if here.get(name) != left.get(name)]
-            # What is as it was before is in nobody's way.
+            # An object that is already in its earlier state is no obstacle.
             if other := [name for name in other if was is None or here.get(name) != was.doc.get(name)]:
                 raise Odd(self._shown(now), f"was changed since ({', '.join(other).replace('_', '')})")
         for saved in self._step.saved:
@@ -197,7 +197,7 @@ class _Reversal:
         lost = [was for key, was in self._before.items() if key not in self._now]
         tables = {one.oid for one in lost if one.kind == "relation"}
         wanted = [one for one in lost if not one.implied and not (one.kind == "column" and one.oid in tables)]
-        # Reading it all is most of what this takes: each that is made has read what is there then.
+        # Reading the catalog takes most of the time: each new object has read the catalog of its moment.
         self._all(sorted(wanted, key=lambda one: _FIRST.index(one.kind)), self._make_one, self._shown)
         for one in lost:
             self._find_again(one)
@@ -222,7 +222,6 @@ class _Reversal:
             refill.refill_column(self._connection, saved, oid, _number(thing), part)
 
     def _find_again(self, thing: Thing) -> None:
-        """By its name."""
         if thing.key in self._now:
             return
         home = self._at(thing.of)
@@ -311,7 +310,7 @@ class _Reversal:
         return self._now.get(("relation", self._at(thing.of), 0)) if thing.of else None
 
     def _home(self, thing: Thing) -> str:
-        """What it is part of, as that is called now."""
+        """The present name of the object that it is part of."""
         domain = self._type_at(thing.doc.get("_domain"))
         home = self._now.get(("type", domain, 0)) if domain else self._table(thing)
         return home.sql if home else ""

@@ -179,7 +179,7 @@ class Watchman:
                 "Run it outside of takeback: it changes no data.",
             )
         if action in _TEMPORARY and any((one or "").lower() in _TEMPORARY_OURS for one in (first, second)):
-            # A trigger would do what nobody sees: it fires while the log is written.
+            # A trigger would make changes that are not captured: it fires while the log is written.
             return self._no("This is a name of takeback's own tables.", "Take another one.")
         if database == "temp":
             return apsw.SQLITE_OK
@@ -246,7 +246,7 @@ class Patience:
         if now >= self._look_at:
             self._look_at = now + _FIRST_LOOK
             if not self.has_parent():
-                return False  # nobody waits for it any more
+                return False  # no process waits for it any more
             self._look()
         time.sleep(_PAUSES[times] if times < len(_PAUSES) else 2 * _PAUSES[-1])
         return True

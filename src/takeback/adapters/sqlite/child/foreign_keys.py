@@ -294,7 +294,7 @@ def _is_quick(place: OpenFile, key: ForeignKey) -> bool:
 
 
 def _without_parent(key: ForeignKey, images: Images, parents: Images | None) -> str:
-    """Images of rows that pointed nowhere. What the op itself did to the parents is taken into account."""
+    """Images of rows that pointed nowhere. Changes of the parents by the op itself count."""
     there, given = key.has_parent("i", 0), key.refers("i", 0)
     listed = f"SELECT i.no FROM main.takeback_image i WHERE {images.span} AND i.did <> '{INSERT}' AND {given}"
     if parents is None:

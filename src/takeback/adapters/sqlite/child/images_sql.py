@@ -55,7 +55,6 @@ class Images(NamedTuple):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Of the row that an image is about."""
         if self.shape.rowid:
             return ("i.k",)
         return tuple(

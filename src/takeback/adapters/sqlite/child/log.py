@@ -24,7 +24,7 @@ VERBS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}  # in a recei
 NOTHING = "N"  # what is left of an image whose op, for this row, does not count any more
 _FIRST_WIDTH = 32
 _WIDEST = 1990
-_RECENT = 1000  # rows; whoever looks for a marker goes through them
+_RECENT = 1000  # rows; a search for a marker goes through them
 LIGHT = 4096  # bytes of text and blobs in a small op
 FORMAT = 1
 
@@ -62,8 +62,6 @@ class SqliteOp(NamedTuple):
 
 
 class Log:
-    """These tables through one connection."""
-
     def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self._numbers: dict[tuple[str, str], int] = {}
@@ -127,7 +125,7 @@ class Log:
         return found[0] if found else None
 
     def forget_numbers(self) -> None:
-        """What was given out in a transaction that was rolled back is not there, and others may have written since."""
+        """Numbers of a rolled-back transaction are free again, and others may have written since."""
         self._numbers.clear()
         self.plans.clear()
         self._next = None
@@ -151,7 +149,6 @@ class Log:
         return SqliteOp(no, id, last, undoes, undone_by, bool(released), json.loads(about), bool(recent))
 
     def next_number(self) -> int:
-        """Of an op that is written next."""
         if self._next is None:
             last, self._recent = self._connection.execute(
                 "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), (SELECT last FROM main.takeback_op "
@@ -244,7 +241,6 @@ class Log:
 
 
 def image_columns(first: int, end: int) -> str:
-    """Columns of images."""
     return ", ".join(f"c{at}" for at in range(first, end))
 
 

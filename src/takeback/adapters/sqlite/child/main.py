@@ -46,7 +46,7 @@ def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
         from takeback.adapters.sqlite.child.driver import not_utf8
 
         found = not_utf8()
-    except Exception as error:  # noqa: BLE001  # whatever it is, whoever asked must hear of it
+    except Exception as error:  # noqa: BLE001  # the caller must get every error
         found = Unavailable(f"SQLite: {type(error).__name__}: {error}", hint="Nothing was changed.")
     further = {"hint": found.hint} | ({"resources": found.resources} if isinstance(found, Conflict) else {})
     return "error", (type(found).__name__, str(found), further)

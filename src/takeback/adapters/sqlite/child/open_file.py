@@ -82,7 +82,7 @@ class OpenFile:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A transaction of our own statements. What was not committed when it is left is rolled back."""
+        """A transaction of our own statements; rolled back at the end unless it was committed."""
         self.begin()
         try:
             with self.understood(), self.as_ours():
@@ -104,7 +104,7 @@ class OpenFile:
         finally:
             watchman.ours -= 1
         if self.connection.data_version() == self._data:
-            return  # nobody has written since we did
+            return  # no one has written since we did
         try:
             self.log.forget_numbers()
             self.look()
@@ -195,7 +195,7 @@ class OpenFile:
         return statement
 
     def refuse_orphan(self, state: str = "Nothing was changed.") -> None:
-        """Nobody hears any more how it went, and others may have begun to look what became of it."""
+        """The caller no longer gets the answer, and another process may already be looking for the outcome."""
         if not self._patience.has_parent():
             raise ResourceUnreachable("The process that asked for this has ended.", hint=state)
 

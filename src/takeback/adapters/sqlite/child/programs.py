@@ -44,7 +44,7 @@ def put_back(place: OpenFile) -> dict[str, list[str]]:
         if not _ops_without(place.connection, "was", "main"):
             return {}
         if _ops_without(place.connection, "main", "was"):
-            return {"lost": [_LOST]}  # others have worked with what is there now
+            return {"lost": [_LOST]}  # others have worked with the present rows
     place.log.remove()
     for name, sql in then.items():
         place.connection.execute(sql)

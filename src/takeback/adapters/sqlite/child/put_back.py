@@ -122,7 +122,7 @@ class Restoring:
             if found != one.after:
                 self.possible = False
                 since = "was changed since" if found else "is not there any more"
-                words = "is as it was before already" if found == one.before else since
+                words = "has its earlier values already" if found == one.before else since
                 conflicts.add(one.table, "", "schema", f"{one.type} {one.name} {words}")
         for name, (_, after) in self._op.about.get("header", {}).items():
             if (found := self._connection.pragma(name)) != after:

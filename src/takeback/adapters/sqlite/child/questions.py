@@ -20,8 +20,8 @@ def marker(place: OpenFile, id: str) -> tuple[bool, dict[str, Any]]:
     it has ended or cannot commit any more."""
     found = place.op(id)
     if found is None:
-        # Whoever may be making it holds the lock until it has ended; and looks, with the lock in hand, whether anybody
-        # still waits for it.
+        # A process that may be making it holds the lock until it has ended. Holding the lock, it checks whether its
+        # caller still waits.
         with place.writing():
             found = place.log.op(id)
     if found is None:
@@ -69,8 +69,8 @@ def standing_on(place: OpenFile, id: str) -> list[str]:
 
 
 def _on_the_schema(place: OpenFile, mine: SqliteOp) -> set[int]:
-    """Whatever was done later in tables that this one made, changed or dropped, and whoever did that to the tables of
-    this one."""
+    """Later effects in tables that this one made, changed or dropped, and effects that made, changed or dropped tables
+    of this one."""
     names = {one[2].lower() for one in mine.about.get("schema", ())}
     tables = {name.lower() for name in mine.about.get("tables", {})}
     only = "" if names else " AND of_schema"
@@ -166,7 +166,6 @@ def cover(place: OpenFile) -> dict[str, Any]:
 
 
 def protect(place: OpenFile) -> None:
-    """Makes the tables of the log."""
     with place.writing():
         if not place.log.is_there:
             place.log.make()

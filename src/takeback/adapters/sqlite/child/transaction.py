@@ -17,8 +17,6 @@ from takeback.errors import Misuse, NoRemedy, StatementFailed, TakebackError
 
 
 class Recording:
-    """From BEGIN to COMMIT."""
-
     _failed = ""
     _is_logged = False
     _sequence: Mapping[str, Any] = MappingProxyType({})

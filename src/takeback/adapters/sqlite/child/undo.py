@@ -35,8 +35,8 @@ from takeback.errors import (
     UndoFailed,
 )
 
-# Rows that an undo left out, because a later op stands on them: that op is given, as what it found, what was
-# there before the one that is undone. Otherwise its own undo would bring back what was to be gone.
+# Rows that an undo left out, because a later op depends on them. That op then records, as the state it found, the state
+# before the undone op. Otherwise its own undo would bring back the undone row.
 
 
 def rebase(place: OpenFile, op: SqliteOp, tables: list[Images], policy: str) -> list[int]:

@@ -304,7 +304,7 @@ def in_the_way(name: str, refs: Mapping[str, str]) -> str:
 
 
 class Subtracted(NamedTuple):
-    content: bytes | None  # None: it cannot be told
+    content: bytes | None  # None: unknown
     lines: tuple[bytes, ...] = ()  # those that come back
 
 
@@ -315,7 +315,7 @@ def without_lines(before: bytes, after: bytes, now: bytes) -> Subtracted:
         back = () if after.startswith(before) else tuple(before.splitlines(keepends=True))
         return Subtracted(before + rest, back)
     if not after.startswith(before):
-        return Subtracted(None)  # lines were removed, and nobody can tell any more where they belong
+        return Subtracted(None)  # lines were removed, and their place is no longer known
     kept = now.splitlines(keepends=True)
     for line in after[len(before) :].splitlines(keepends=True):
         if line in kept:

@@ -139,7 +139,7 @@ def content_at(places: Places, resource: str) -> bytes | None:
 
 
 def _candidates(resource: str) -> Iterable[Spot]:
-    """What it could be, the innermost git directory first."""
+    """The parts of git that a path could be, the innermost git directory first."""
     directory, _, name = resource.rpartition("/")
     if name in _BY_NAME:
         yield Spot(directory, _BY_NAME[name])
@@ -235,7 +235,7 @@ def _shadowed(
 
 
 def content_of(state: FileState, blobs: Blobs) -> bytes | None:
-    """Of a recorded state; nothing of a file that is not there; None if nobody can tell."""
+    """Of a recorded state; empty for a missing file; None if unknown."""
     if state["type"] == "absent":
         return b""
     if state["type"] != "file" or "digest" not in state or not blobs.has(state["digest"]):
@@ -244,7 +244,7 @@ def content_of(state: FileState, blobs: Blobs) -> bytes | None:
 
 
 def packed_in(state: FileState, blobs: Blobs) -> dict[str, str] | None:
-    """None if nobody can tell."""
+    """None if unknown."""
     content = content_of(state, blobs)
     return packed_values(content) if content is not None else None
 

@@ -36,7 +36,7 @@ class GitObjects:
         self._coming = frozenset(coming)
         self._indexes: list[bytes | mmap.mmap] = list(indexes)
         self._read = False
-        self._blind = False  # a partial clone, or an index of a pack that is not understood: nobody can tell
+        self._blind = False  # a partial clone, or an index of a pack that is not understood: unknown
 
     def has(self, oid: str) -> bool:
         loose = os.path.join(oid[:2].encode(), oid[2:].encode())
@@ -87,7 +87,6 @@ def _with_alternates(directory: bytes, depth: int = 0) -> Iterable[bytes]:
 
 
 def _content(path: bytes) -> bytes:
-    """Of a small file."""
     try:
         handle = _opened(path)
     except OSError:
@@ -113,7 +112,7 @@ def _mapped(path: bytes) -> bytes | mmap.mmap:
 
 
 def _opened(path: bytes) -> int:
-    """A regular file: nobody makes us wait at a FIFO."""
+    """Only a regular file: opening a FIFO would block."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -170,7 +169,7 @@ class GitDesk:
         return [(resource, spot) for resource, spot in self.spots.items() if spot.part in parts]
 
     def now(self, resource: str) -> FileState:
-        """What is there, captured if the undo is about to be made."""
+        """The present state, captured if the undo is about to be made."""
         place = self.places.within_reach(resource)
         if place is None or place.stat() is None:
             return ABSENT
@@ -196,7 +195,7 @@ class GitDesk:
         return step.outcome.outcome if step else None
 
     def is_plain(self, resource: str) -> bool:
-        """Whether nobody changed it since, by its bytes, and it goes back to what it was."""
+        """Whether its bytes are unchanged since the effect, and it goes back to its earlier state."""
         step, target = self.steps.get(resource), self.targets[resource]
         if step is None or step.target is None or step.outcome.outcome is not Outcome.UNDONE:
             return False

@@ -1,7 +1,7 @@
 """What the undo of an effect does inside git directories, where paths are compared by what they mean to git.
 
-A pass over the plan of a tree's undo. Where nobody touched anything since, the plan stays as it is, to the byte;
-only what the effect added to the objects is left where it is.
+A pass over the plan of a tree's undo. If nothing was changed since, the plan stays as it is, to the byte; only objects
+that the effect added are left in place.
 """
 
 import os
@@ -112,7 +112,7 @@ def locked(effect: str, targets: Sequence[Target], changed: Iterable[str], place
 
 
 def release_left(effect: str, targets: Sequence[Target], changed: Iterable[str], places: Places) -> None:
-    """What a process that died while it held them left."""
+    """Remove locks that a dead process left."""
     left = [_Lock(resource, effect, places) for resource in locks_for(targets, changed, places)]
     _make_durable([lock.resource for lock in left if lock.release()], places)
 
@@ -223,7 +223,7 @@ def _plan(desk: GitDesk) -> None:
 
 
 def _plan_objects(desk: GitDesk) -> None:
-    """What was added stays: a commit that someone else made since may be built on it."""
+    """Added objects stay: a later commit by someone else may need them."""
     staying: list[str] = []
     for resource, spot in desk.of(GitPart.OBJECT, GitPart.CACHE):
         target, step = desk.targets[resource], desk.steps.get(resource)
@@ -264,11 +264,11 @@ def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     target = desk.targets[resource]
     if not is_a_ref(desk, resource):
         return
-    # A ref and its reflog go together; HEAD's tells of every branch.
+    # A ref and its reflog go together; the reflog of HEAD has lines of every branch.
     refs = desk.of(GitPart.REF, GitPart.HEAD)
     mine = [one for one, other in refs if spot.name in (other.name or "HEAD", "HEAD")]
     if any(desk.outcome(one) is Outcome.CONFLICT for one in mine):
-        del desk.steps[resource]  # the ref is told, and its reflog goes with it
+        del desk.steps[resource]  # the ref is reported, and its reflog goes with it
         return
     before, after = desk.content(target.before), desk.content(target.after)
     now = desk.content_now(resource) or b""

@@ -26,8 +26,6 @@ _ONE_BY_ONE = "its refs are compared one by one"
 
 
 class _Moved(NamedTuple):
-    """What an effect did to one ref."""
-
     name: str
     before: str
     after: str
@@ -87,7 +85,7 @@ def _value(desk: GitDesk, state: FileState, name: str, packed: dict[str, str] | 
 
 
 def _all_plain(desk: GitDesk, loose: dict[str, str], packed: str, now: dict[str, str]) -> bool:
-    """Whether nobody touched any of them: then they go back to the byte."""
+    """Whether all of them are unchanged: then they go back to the byte."""
     if not all(desk.is_plain(resource) for resource in (*loose.values(), *([packed] if packed else ()))):
         return False
     if packed:
@@ -134,7 +132,7 @@ def _one_by_one(
         if ref.before == ref.after:
             _keep(desk, resource, loose, "git packed it or unpacked it, which changes nothing")
         elif there == ref.before:
-            _keep(desk, resource, loose, "it is as it was before")
+            _keep(desk, resource, loose, "it is in the earlier state")
         elif there != ref.after and not desk.force:
             if not (ref.name == STASH and _is_below(desk)):
                 desk.refuse(resource, _moved_since(ref, there))

@@ -11,7 +11,7 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import BY, Asked, Command, flag, option, positional
 from takeback.frontends.cli.commands.pending import proposal_json, say_proposal
-from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.output.screen import from_here
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 DECIDING = (
-    positional("id", "ID", "what waits for an approval"),
+    positional("id", "ID", "a proposed call"),
     BY,
     flag("--dry-run", "only show what would be decided on"),
 )
-_ARGUMENTS = (*DECIDING, option("--answer", "WORDS", "what you are asked to type", default=""))
+_ARGUMENTS = (*DECIDING, option("--answer", "WORDS", "the words that you are asked to type", default=""))
 
 
 def _approve(asked: Asked) -> int:
@@ -58,7 +58,7 @@ def decided(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: 
             return 0
         decided = decide(tb, effect)
         give(asked, tb, effect_json(decided))
-        asked.screen.say(f"{short(decided.id)} {clean(decided.change.summary)}: {told}.")
+        asked.screen.say(f"{short(decided.id)} {from_here(decided.change.summary)}: {told}.")
     return 0
 
 

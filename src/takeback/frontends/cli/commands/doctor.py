@@ -11,7 +11,7 @@ import takeback.api
 from takeback.errors import Failed, TakebackError
 from takeback.frontends.cli.command import Asked, Command, Does
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import clean, counted, here
+from takeback.frontends.cli.output.screen import clean, counted, from_here, here
 from takeback.frontends.cli.session.store import nothing_yet, store_path
 from takeback.model.ids import short
 from takeback.model.words import install_hint
@@ -292,7 +292,7 @@ def _doctor(asked: Asked) -> int:
     width = max(len(one.name) for one in findings)
     for one in findings:
         screen.say(
-            f"{screen.paint(f'{one.level:<4}', _STYLES[one.level])}  {one.name:<{width}}  {clean(one.detail)}"
+            f"{screen.paint(f'{one.level:<4}', _STYLES[one.level])}  {one.name:<{width}}  {from_here(one.detail)}"
         )
         if one.hint and one.level != GOOD:
             screen.hint(clean(one.hint))

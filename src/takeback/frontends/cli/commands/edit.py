@@ -44,7 +44,6 @@ def _nothing(path: str, sets: bool, deletes: list[str]) -> str:
 
 
 def _edited(asked: Asked, sets: dict[str, Any]) -> bytes:
-    """What the file would hold."""
     from takeback.adapters.config.formats import edit, format_of
 
     options = asked.options

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.frontends.cli.command import Asked, Command, Does, flag, positional, repeated
 from takeback.frontends.cli.commands.run import command_in, refuse_stray_root
-from takeback.frontends.cli.output.screen import clean, say_first
+from takeback.frontends.cli.output.screen import clean, from_here, say_first
 from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory
 from takeback.model.effect import COMMAND as OF_A_COMMAND
 from takeback.model.effect import PERSON, Effect, State
@@ -38,8 +38,8 @@ class Explained(NamedTuple):
     why: str  # why not in a sandbox
     coverage: str
     read_only: tuple[tuple[str, str], ...]  # paths that cannot be written there, each with its reason
-    beyond: tuple[str, ...]  # what this very command seems to reach that nobody can take back
-    others: tuple[Effect, ...]  # held or going on in the same place
+    beyond: tuple[str, ...]  # what this command seems to reach that cannot be undone
+    others: tuple[Effect, ...]  # held or running in the same place
 
 
 def beyond(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -100,8 +100,8 @@ def _explain(asked: Asked) -> int:
     else:
         why = f" ({clean(explained.why)})" if explained.why else ""
         screen.say(f"It would run in place{why}: what it changes is seen at once, and recorded when it ends.")
-    screen.say(clean(explained.coverage))
-    read_only = [f"{clean(path)}: {clean(reason)}" for path, reason in explained.read_only]
+    screen.say(from_here(explained.coverage))
+    read_only = [f"{from_here(path)}: {clean(reason)}" for path, reason in explained.read_only]
     say_first(screen.say, read_only, _LISTED, "  ")
     if explained.beyond:
         screen.say("Judging by its name, it may change things that cannot be taken back:")
@@ -110,7 +110,7 @@ def _explain(asked: Asked) -> int:
     if explained.others:
         screen.say("Others are at work here; what both change would be a conflict:")
         for effect in explained.others[:_LISTED]:
-            screen.say(f"  {clean(in_words(effect))}")
+            screen.say(f"  {from_here(in_words(effect))}")
     return 0
 
 

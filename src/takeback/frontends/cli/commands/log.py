@@ -34,10 +34,10 @@ _ARGUMENTS = (
     option("--since", "TIME", "since then: 10m, 2h, 3d, 09:30, 2026-11-18", type=filled),
     flag("--held", "only held changes, and dropped ones that you can still apply"),
     flag("--aborted", "also aborted effects, which never happened"),
-    flag("--all", "of all projects, and what was aborted"),
-    flag("-p, --patch", "with what each of them changed"),
+    flag("--all", "of all projects, with aborted effects"),
+    flag("-p, --patch", "with the changes of each effect"),
     flag("--stat", "with the paths that each of them changed"),
-    option("--format", "F", f"a line for each: json, or a text with {_FIELDS}", default=""),
+    option("--format", "F", f"one line for each effect: json, or a text with {_FIELDS}", default=""),
 )
 
 

@@ -5,7 +5,7 @@ from takeback.frontends.cli.session.change import CHANGING, mode_of, one_change
 
 _ARGUMENTS = (
     positional("path", "PATH", "the new directory"),
-    flag("-p, --parents", "also the directories around it"),
+    flag("-p, --parents", "also make missing parent directories"),
     option("--mode", "M", "octal, such as 750"),
     *CHANGING,
 )

@@ -5,7 +5,7 @@ from typing import Any
 from takeback.api.store import now
 from takeback.audit.views import effect_json
 from takeback.frontends.cli.command import Asked, Command, Does
-from takeback.frontends.cli.output.screen import Screen, clean, when
+from takeback.frontends.cli.output.screen import Screen, clean, from_here, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
 
@@ -39,10 +39,10 @@ def proposal_json(effect: Effect) -> dict[str, Any]:
 
 def say_proposal(screen: Screen, effect: Effect) -> None:
     who = f" by {clean(effect.agent)}" if effect.agent else ""
-    screen.say(f"{screen.id(effect.id)}  {clean(effect.change.summary)}")
+    screen.say(screen.effect(effect))
     screen.say(f"          asked for{who} {when(effect.at, now())}")
     screen.say(f"          with {clean(effect.change.args.get('arguments', ''))}")
-    screen.say(f"          way back: {screen.paint(clean(effect.plan), 'red')}")
+    screen.say(f"          way back: {screen.paint(from_here(effect.plan), 'red')}")
 
 
 COMMAND = Command(_pending, does=Does.LOOKS)

@@ -1,4 +1,4 @@
-"""`recover`: what a crash left is settled, and what is not at rest after that is told."""
+"""`recover`: settle what a crash left, and list what is still open."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, near_text, took
+from takeback.frontends.cli.output.screen import Screen, clean, counted, from_here, listed, took
 from takeback.frontends.cli.session.store import done_with_nothing, nothing_yet, show_work, store_path
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -70,7 +70,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
             screen.say(_AT_REST)
         return 0
     for one in settled:
-        screen.say(near_text(clean(in_words(one)), here()))
+        screen.say(from_here(in_words(one)))
     _say_all(screen, alone)
     counts = [f"{len(stuck):,} stuck"]
     counts += [f"{len(in_doubt):,} in doubt"] if in_doubt else []
@@ -120,7 +120,7 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
     for one in dead:
         what = "would be ended; its process died and left nothing to undo"
         if one.command:
-            what = f"the changes of its killed command ({clean(one.command)}) would be saved; you could apply them"
+            what = f"the changes of its killed command ({from_here(one.command)}) would be saved; you could apply them"
         asked.screen.say(f"{_run(asked.screen, one)}: {what}")
     if not found and not dead:
         asked.screen.say(_AT_REST)

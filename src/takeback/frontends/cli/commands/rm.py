@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = (
     positional("paths", "PATH", "a file, a link, or a directory with all that is in it", nargs="+"),
-    flag("-r, -R, --recursive", "accepted; directories go whole anyway"),
+    flag("-r, -R, --recursive", "accepted; directories are always removed whole"),
     flag("-f, --ignore-missing", "ignore missing files"),
     *CHANGING,
     ALLOW_INEXACT,

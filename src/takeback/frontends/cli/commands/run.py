@@ -75,8 +75,8 @@ _IN_PLACE = "without a sandbox"
 _ARGUMENTS = (
     option("--name", "N", "what to call the run (else the command line)"),
     AGENT,
-    flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
-    flag("--ask", "show what it changed and ask whether to apply it"),
+    flag("--hold", "hold its changes for `apply` or `discard`"),
+    flag("--ask", "show its changes and ask whether to apply them"),
     option(
         "--on-failure",
         "WHAT",
@@ -304,7 +304,7 @@ def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
 
 
 def _hint_at_owners() -> None:
-    """What it printed went to the terminal and is not known; so this is told wherever it may be the reason."""
+    """Its output went to the terminal and is unknown, so the hint is given wherever this may be the reason."""
     from takeback.sandbox.ability import OVERFLOW, unmapped
 
     path, whose = unmapped(".")

@@ -6,7 +6,7 @@ from typing import Any
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import BY, Asked, Command, flag, option, positional
-from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.output.screen import from_here
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -41,12 +41,12 @@ def _settle(asked: Asked) -> int:
         if options.dry_run:
             refuse_unsettleable(effect)
             word = "done" if options.happened else "one that never happened"
-            said = f"{short(effect.id)} {clean(effect.change.summary)} would be recorded as {word}."
+            said = f"{short(effect.id)} {from_here(effect.change.summary)} would be recorded as {word}."
             return asked.would(effect_json(effect), said)
         settled = tb.settle(effect, bool(options.happened), receipt=receipt, by=options.by)
         give(asked, tb, effect_json(settled))
         screen.say(
-            f"{short(settled.id)} {clean(settled.change.summary)}: {_told(settled, options.happened)}."
+            f"{short(settled.id)} {from_here(settled.change.summary)}: {_told(settled, options.happened)}."
         )
         if options.happened and receipt is None and not settled.is_undo and settled.state is State.DONE:
             screen.hint("No --receipt was given, so its undo is called without one.")

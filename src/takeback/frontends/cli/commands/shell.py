@@ -13,7 +13,16 @@ from takeback.errors import InDoubt, Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.command import AGENT, NO_NETWORK, OURS, Asked, Command, flag, option
 from takeback.frontends.cli.output.differences import changes_json, command_json, say_changes, seconds
 from takeback.frontends.cli.output.errors import in_doubt
-from takeback.frontends.cli.output.screen import clean, complain, counted, local_time, printing, put, warn
+from takeback.frontends.cli.output.screen import (
+    clean,
+    complain,
+    counted,
+    from_here,
+    local_time,
+    printing,
+    put,
+    warn,
+)
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
 from takeback.frontends.cli.programs.shell_lines import commands, from_list, from_script, from_terminal
 from takeback.frontends.cli.session.store import agent_of, existing, nothing_yet, opened, thrown_away
@@ -100,7 +109,7 @@ class ShellSession:
         self._undone: list[tuple[Effect, ...]] = []
         self._code = 0
         self._ends = False
-        self.doubt: InDoubt | None = None  # on a terminal the session goes on, and ends with 125
+        self.doubt: InDoubt | None = None  # on a terminal the session continues, and ends with 125
         self._terminal = (
             not asked.options.lines and bool(sys.stdin and sys.stdin.isatty()) and not asked.screen.json
         )
@@ -361,7 +370,8 @@ def _list(asked: Asked) -> int:
     asked.screen.give(told)
     for one in told:
         asked.screen.say(
-            f"{short(one['box'])}  over {clean(one['base'])}, {counted(one['layers'], 'layer')}, in {clean(one['cwd'])}"
+            f"{short(one['box'])}  over {from_here(one['base'])}, {counted(one['layers'], 'layer')}, "
+            f"in {from_here(one['cwd'])}"
         )
     if not told:
         asked.screen.say("There are no boxes.")

@@ -15,9 +15,9 @@ from takeback.frontends.cli.output.screen import (
     Screen,
     clean,
     counted,
+    from_here,
     here,
     local_time,
-    near_text,
     shown,
     when,
 )
@@ -63,7 +63,7 @@ def _show(asked: Asked) -> int:
         where = f"{short(effect.run)} {clean(run.name)} ({run.state.value})" if run else short(effect.run)
         facts = [
             ("Effect", screen.paint(effect.id, "cyan")),
-            ("What", near_text(clean(effect.change.summary), place)),
+            ("What", from_here(effect.change.summary)),
             ("Where", shown(effect.change.resource, place) if "argv" in effect.change.args else ""),
             ("Ended", _ended(effect)),
             ("Covered", clean(str(effect.change.args.get("coverage", "")))),
@@ -103,7 +103,6 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
 
 
 def _overwritten(tb: "Takeback", effect: Effect) -> str:
-    """What a redo with force found there."""
     redos = overwriting(tb.store.journal, effect)
     first = "" if effect.state is State.DONE else f"`takeback redo {short(effect.id)}`, then "
     return "; ".join(

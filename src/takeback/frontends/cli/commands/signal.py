@@ -8,8 +8,8 @@ from takeback.model.ids import short
 
 _ARGUMENTS = (
     positional("run", "RUN", "a run: its name, id, or the beginning of its id"),
-    positional("event", "EVENT", "what it waits for"),
-    positional("data", "JSON", "what comes with it", nargs="?", default="null"),
+    positional("event", "EVENT", "the event that it waits for"),
+    positional("data", "JSON", "data for the event", nargs="?", default="null"),
     DRY_RUN,
 )
 

@@ -20,7 +20,7 @@ from takeback.frontends.cli.command import (
     positional,
 )
 from takeback.frontends.cli.output.differences import say_parts, say_rows
-from takeback.frontends.cli.output.screen import clean, counted, listed, say_first, warn
+from takeback.frontends.cli.output.screen import clean, counted, from_here, listed, say_first, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed, refuse_unaskable
 from takeback.frontends.cli.session.store import give, opened, rehearsal, session
 from takeback.model.effect import Effect, State
@@ -52,7 +52,7 @@ _TABLES = (
 
 _PARTS = {
     "doctor": Subcommand(
-        "see what of a database is covered", "takeback sql doctor postgresql:///app", (_ADDRESS,)
+        "show which tables of a database are covered", "takeback sql doctor postgresql:///app", (_ADDRESS,)
     ),
     "protect": Subcommand(
         "protect a database, so that changes of its rows can be undone",
@@ -62,13 +62,13 @@ _PARTS = {
             option(
                 "--triggers",
                 "WHEN",
-                "attach triggers while a run works (at first), or always, which costs the application time",
+                "attach triggers only during runs (at first), or always, which slows the application down",
                 choices=("runs", "always"),
             ),
         ),
     ),
     "unprotect": Subcommand(
-        "remove the protection of a database, and the way back of what was changed there",
+        "remove the protection of a database, and the undo data of its effects",
         "takeback sql unprotect postgresql:///app orders",
         (*_TABLES, YES),
     ),
@@ -81,8 +81,8 @@ _PARTS = {
             RUN,
             AGENT,
             option("--max-rows", "N", "how many rows it may change (else max_rows in settings.json)"),
-            flag("--hold", "leave what it changed waiting, for `apply` or `discard`"),
-            flag("--ask", "show what it changed and ask whether to apply it"),
+            flag("--hold", "hold its changes for `apply` or `discard`"),
+            flag("--ask", "show its changes and ask whether to apply them"),
             flag("--dry-run", "make it, say what it would change, and roll it back"),
         ),
     ),
@@ -160,7 +160,7 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
     effects = [one.effect for one in going]
     states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
     lines = [
-        f"{asked.screen.id(one.id)}  {clean(one.change.summary)}{state}"
+        f"{asked.screen.id(one.id)}  {from_here(one.change.summary)}{state}"
         for one, state in zip(effects, states, strict=True)
     ]
     say_first(say, lines, _MOST_LISTED, "  ")
@@ -223,7 +223,7 @@ def _say_cover(
         screen.say(_in_words(options, would["tables"]))
     screen.say(f"{clean(database.url)}: {database.engine}" + (f", tier {cover.tier}" if cover.tier else ""))
     for sentence in cover.says:
-        screen.say(f"  {clean(sentence)}")
+        screen.say(f"  {from_here(sentence)}")
     if cover.protected == ("*",):  # of Redis, which has no tables
         screen.say("Protected: every key")
         return
@@ -232,7 +232,7 @@ def _say_cover(
     if cover.unprotected:
         screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
     for name, why in cover.unprotected:
-        screen.say(f"  {clean(name)}: {clean(why)}")
+        screen.say(f"  {clean(name)}: {from_here(why)}")
 
 
 def _would(options: Namespace, cover: "Cover") -> dict[str, Any]:
@@ -281,7 +281,7 @@ def _execute(asked: Asked, tb: "Takeback") -> int:
 
 
 def _tell_tried(asked: Asked, tb: "Takeback", most: int | None) -> int:
-    """What the statement would do: made and rolled back, and nothing of it is recorded."""
+    """Show what a statement would do: run it, roll it back, and record nothing."""
     from takeback.adapters.database import MOST
     from takeback.audit.rows import ChangedRows, as_parts, row_json
     from takeback.engine.review import MOST_ROWS, tried
@@ -306,7 +306,9 @@ def _tell_tried(asked: Asked, tb: "Takeback", most: int | None) -> int:
     give(asked, tb, {"dry_run": True, **_answer_json(result, None), "held": False, "changes": changes})
     _say_answer(asked, result)
     if effect:
-        asked.screen.say(f"Would run {clean(effect.change.summary)}{_amount(effect)}. It was rolled back.")
+        asked.screen.say(
+            f"Would run {from_here(effect.change.summary)}{_amount(effect)}. It was rolled back."
+        )
     elif not result.columns:
         asked.screen.say("Would change nothing.")
     return 0
@@ -355,12 +357,12 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     give(asked, tb, told)
     _say_answer(asked, result)
     if effect and held:
-        screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, not visible yet")
+        screen.say(f"{short(effect.id)}  {from_here(effect.change.summary)}: held, not visible yet")
         screen.hint(
             f"`takeback apply {short(effect.id)}` commits it, `takeback discard {short(effect.id)}` drops it"
         )
     elif effect:
-        screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}{_amount(effect)}")
+        screen.say(f"{short(effect.id)}  {from_here(effect.change.summary)}{_amount(effect)}")
         screen.hint(f"`takeback undo {short(effect.id)}` takes it back")
     elif result.effect:
         screen.say(

@@ -16,9 +16,9 @@ from takeback.frontends.cli.output.screen import (
     ahead,
     clean,
     counted,
+    from_here,
     here,
     near,
-    near_text,
     seconds_in_words,
 )
 from takeback.frontends.cli.session.store import (
@@ -41,13 +41,13 @@ _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
 _SETTLING = {
     Ending.TAKEN_BACK: "takes its effects back",
-    Ending.RECORDED: "records what its command changed, which stays; `takeback undo` then takes it back",
-    Ending.STAYS: "settles what it left open, and its effects stay",
+    Ending.RECORDED: "records the changes of its command; they stay until you undo them",
+    Ending.STAYS: "settles its open effects; the others stay",
     Ending.FINISHED: "finishes the undo",
-    Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
-    Ending.DROPPED: "saves what its command had changed as a drop, which `takeback apply` makes",
-    Ending.APPLIED: "finishes what was being applied, or takes it back; then `takeback apply` can make it again",
-    Ending.NOTHING: "ends it: none of its effects is in force",
+    Ending.STUCK: "checks stuck effects again; a person decides about those that stay stuck",
+    Ending.DROPPED: "saves the changes of its command as a drop; `takeback apply` can make them",
+    Ending.APPLIED: "finishes the interrupted `apply`, or takes it back; then you can apply it again",
+    Ending.NOTHING: "ends it; none of its effects is in force",
 }
 
 
@@ -108,7 +108,7 @@ def _amount(effect: Effect) -> str:
 
 
 def _named(screen: Screen, effect: Effect) -> str:
-    return f"{screen.id(effect.id)} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}"
+    return f"{screen.id(effect.id)} {from_here(effect.change.summary)}: {_amount(effect)}"
 
 
 def _tell_held(screen: Screen, status: Status) -> None:
@@ -121,7 +121,7 @@ def _tell_held(screen: Screen, status: Status) -> None:
 
 
 def _tell_drops(screen: Screen, status: Status) -> None:
-    """What can still be applied; the newest is last."""
+    """Drops that can still be applied; the newest is last."""
     today = now()
     dropped = [
         f"Dropped  {_named(screen, effect)}, {bytes_in_words(drop.bytes)} ({drop.reason.value}), "
@@ -142,7 +142,8 @@ def _say_some(screen: Screen, lines: Sequence[str], of: int) -> None:
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:
-    # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
+    # Single commands have one for each directory, which the next command there continues: such a run is not work in
+    # progress.
     listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
     lasting = len(status.unfinished) - len(listed)
     beside = f", besides {counted(lasting, 'run')} of the command line" if lasting else ""
@@ -159,7 +160,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             continue
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
-            f"           {screen.id(info.id)} {clean(info.name)}{agent}: {info.state.value}, "
+            f"           {screen.id(info.id)} {from_here(info.name)}{agent}: {info.state.value}, "
             f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
     if len(listed) > _MOST_RUNS:
@@ -167,7 +168,7 @@ def _tell_runs(screen: Screen, status: Status) -> None:
 
 
 def _tell_dead(screen: Screen, status: Status) -> None:
-    """What a crash left, and what settling it would do."""
+    """Dead runs, and what `recover` would do with them."""
     today = now()
     for one in status.dead[:_MOST_RUNS]:
         info = one.info
@@ -175,18 +176,18 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         process = f"its process (pid {one.pid})" if one.pid else "its process"
         doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
         screen.say(
-            f"Dead     {screen.id(info.id)} {clean(info.name)}{by}: {process} is gone; last heard of "
+            f"Dead     {screen.id(info.id)} {from_here(info.name)}{by}: {process} is gone; last heard of "
             f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
         for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():
             screen.say(f"         it was applying {screen.id(effect.id)}")
         if one.command and one.ending is not Ending.DROPPED:
-            screen.say(f"         its command was killed with it: {clean(one.command)}")
+            screen.say(f"         its command was killed with it: {from_here(one.command)}")
     _say_some(screen, (), len(status.dead))
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
-        told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
+        told = f" That calls functions of {clean(', '.join(calls))}." if calls else ""
+        screen.hint(f"`takeback recover` {_SETTLING[ending]}.{told}")
     if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
         screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
 
@@ -236,7 +237,7 @@ def _tell_retention(screen: Screen, status: Status) -> None:
         )
     if status.goes_next:
         effect, at = status.goes_next
-        what = near_text(clean(effect.change.summary), here())
+        what = from_here(effect.change.summary)
         screen.say(
             f"         next to go: {screen.id(effect.id)} {what}, "
             f"{ahead(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"

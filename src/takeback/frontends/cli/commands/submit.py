@@ -12,7 +12,7 @@ from takeback.model.run import UNFINISHED
 
 _ARGUMENTS = (
     positional("workflow", "MODULE:FUNCTION", "a workflow"),
-    positional("arguments", "ARG", "what it is called with: JSON, or NAME=JSON", nargs="*", default=[]),
+    positional("arguments", "ARG", "an argument: JSON, or NAME=JSON", nargs="*", default=[]),
     option("--key", "K", "submitted once: the same key again is the same run"),
     AGENT,
     option("--name", "N", "what to call the run (else as the function)", default=""),

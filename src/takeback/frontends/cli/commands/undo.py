@@ -137,15 +137,15 @@ _CONFLICTS = "what someone changed since"
 CONFLICTS = (
     flag(
         "--merge",
-        "take out this edit alone and keep every later change; refused where they overlap",
+        "undo only this edit and keep later changes; refused where they overlap",
         _CONFLICTS,
     ),
     flag(
         "--skip-conflicts",
-        "leave it and do the rest; with --merge: leave only what does not merge",
+        "skip targets that others changed; with --merge: skip only conflicts",
         _CONFLICTS,
     ),
-    flag("--force", "overwrite it; it is captured first, redo brings it back", _CONFLICTS),
+    flag("--force", "overwrite later changes; they are captured first, and redo restores them", _CONFLICTS),
 )
 
 
@@ -271,7 +271,7 @@ def _how(options: Namespace) -> str:
 
 
 def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
-    """What was done last and still holds: an effect that someone took back by hand must not bar the way."""
+    """Undo the newest effect that still stands; one that someone took back by hand is skipped."""
     passed: list[Effect] = []
     for newest in _done_last(tb, passed):
         whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it
@@ -288,7 +288,7 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
             return code
         passed.append(newest)
     names = listed([short(one.id) for one in passed], _MOST_LISTED)
-    already = f": all that is done ({names}) is already as it was before" if passed else ""
+    already = f": the targets of all effects ({names}) are already in the earlier state" if passed else ""
     where = " in this project" if opened_of(tb).here() else ""
     hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
     raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)
@@ -329,7 +329,7 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
 
 
 def _unsettled(tb: "Takeback", run: str) -> tuple[Effect, ...]:
-    """What of a run cannot be taken back with the rest of it, because nobody knows how it stands."""
+    """Effects of a run that cannot be undone with the rest, because their state is unknown."""
     found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, newest=True))
     return tuple(one for one in found if one.waits_for != PERSON)
 
@@ -348,7 +348,7 @@ def taken_back(
 
 @contextmanager
 def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
-    """A signal is heard when the undo is finished: then it is too late to return a result, not to tell of it."""
+    """A signal is handled when the undo is finished: too late to return a result, but not too late to report it."""
     started = now()
     try:
         yield

@@ -15,7 +15,7 @@ from takeback.errors import (
 )
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import clean, counted, took
+from takeback.frontends.cli.output.screen import clean, counted, from_here, took
 from takeback.frontends.cli.session.store import nothing_yet, show_work, store_path
 from takeback.model.ids import short
 from takeback.model.record import Flaw
@@ -52,7 +52,7 @@ def _verify(asked: Asked) -> int:
     errors = [] if found.sound else [_damaged(asked, found, hurt)]
     screen.give(_verified_json(asked, found, hurt) | as_field(screen, errors))
     for finding in found.findings:
-        screen.say(screen.paint(f"damaged: {clean(finding)}", "red"))
+        screen.say(screen.paint(f"damaged: {from_here(finding)}", "red"))
     how = "read" if asked.options.read_data else "looked at"
     what = f"{counted(found.records, 'record')} checked and {counted(found.blobs, 'blob')} {how} in {took(started)}"
     screen.say(f"{'Sound' if found.sound else counted(len(found.findings), 'finding')}: {what}.")
@@ -77,13 +77,13 @@ def _verified(asked: Asked, tb: takeback.api.Takeback) -> Verified:
     try:
         return tb.verify(read_data=asked.options.read_data)
     except Corrupt as error:
-        # So damaged that looking at it ended early: what the journal itself can tell is told all the same.
+        # So damaged that the check ended early: report what the journal itself still shows.
         found = Flaw(str(error), unreadable=True)
         return Verified(tuple(dict.fromkeys((*tb.store.journal.check(), found))), 0, 0)
 
 
 def _reach(tb: takeback.api.Takeback, findings: tuple[Flaw, ...]) -> "DamageReach | None":
-    """None when that cannot be told."""
+    """None if unknown."""
     from takeback.audit.runs import reach
 
     try:

@@ -111,7 +111,7 @@ def imported(name: str) -> Any:
                 hint="Call this in the directory that holds it, or put that on PYTHONPATH.",
             ) from error
         raise _broken(name, error) from error
-    # Somebody's code: whatever it raises is told, not thrown at a person.
+    # User code: report its errors as a message, without a traceback.
     except (Exception, SystemExit) as error:
         raise _broken(name, error) from error
 

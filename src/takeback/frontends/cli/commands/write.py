@@ -42,7 +42,7 @@ class Spooled:
 
 
 def read_input() -> "bytes | Iterable[bytes]":
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by our parent
         raise Misuse(
             "There is no standard input to read the content from.", hint="takeback write PATH < content"
         )
@@ -75,13 +75,13 @@ def digest_of(content: "bytes | Iterable[bytes]") -> tuple[str, int]:
 
 
 _ARGUMENTS = (
-    positional("path", "PATH", "the file; what it becomes is read from standard input"),
+    positional("path", "PATH", "the file; its new content comes from standard input"),
     repeated(
         "--check",
         "CMD",
         "run before the change, must succeed; {staged} is the new content, {target} the path",
     ),
-    option("--mode", "M", "octal, such as 644 (else: as it was, or by the umask)"),
+    option("--mode", "M", "octal, such as 644 (default: unchanged, or by the umask)"),
     *CHANGING,
     ALLOW_INEXACT,
 )

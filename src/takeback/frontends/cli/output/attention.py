@@ -9,7 +9,7 @@ from takeback.audit.status import Status
 from takeback.audit.views import record_json, run_info_json
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.log_table import done_in, state_shown
-from takeback.frontends.cli.output.screen import Screen, ahead, clean, counted, local_time, when
+from takeback.frontends.cli.output.screen import Screen, ahead, clean, counted, from_here, local_time, when
 from takeback.frontends.cli.session.store import give
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -45,7 +45,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
 
 
 def _tell_decided(screen: Screen, status: Status) -> None:
-    """What nobody has to decide on any more, though its run has not made it."""
+    """Proposals that are decided, or can no longer be made, and whose run has not made them."""
     others = [one for one in status.proposals if one.decision or one.never]
     for one in others[:_MOST_WAITING]:
         word = "Waiting" if one.decision is None else "Approved" if one.decision.approved else "Denied"
@@ -73,7 +73,9 @@ def standing_of(one: "Proposal") -> str:
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:
     painted = screen.paint(f"{word:<9}", "yellow")
-    screen.say(f"{painted}{screen.id(effect.id)} {clean(effect.change.summary)}: {clean(why)}")
+    summary = effect.change.summary
+    told = f"{from_here(summary)}: {from_here(why.removeprefix(f'{summary}: '))}"
+    screen.say(f"{painted}{screen.id(effect.id)} {told}")
 
 
 def _more(screen: Screen, count: int) -> None:
@@ -82,7 +84,7 @@ def _more(screen: Screen, count: int) -> None:
 
 
 def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
-    """What a person needs to find it on the other side."""
+    """The facts that a person needs to find the call on the other side."""
     args = effect.change.args
     if "arguments" not in args:
         return []
@@ -135,7 +137,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
     ended = info.state not in (RunState.OPEN, RunState.SUSPENDED)
     facts = [
         ("Run", screen.paint(info.id, "cyan")),
-        ("Name", clean(info.name) + (f", agent {clean(info.agent)}" if info.agent else "")),
+        ("Name", from_here(info.name) + (f", agent {clean(info.agent)}" if info.agent else "")),
         ("Workflow", clean(info.workflow)),
         ("Called", clean(opened.get("arguments", ""))),
         ("Key", clean(info.key)),

@@ -13,6 +13,7 @@ from takeback.audit.diff import quoted as quoted_name
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked
+from takeback.frontends.cli.output.log_table import moves_of
 from takeback.frontends.cli.output.screen import (
     Here,
     Screen,
@@ -24,6 +25,7 @@ from takeback.frontends.cli.output.screen import (
     printing,
     put,
     quoted,
+    say_first,
     shown,
     warn,
 )
@@ -82,7 +84,7 @@ def command_json(
     effect: Effect | None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Of a command in a box too; `more` is told before the text."""
+    """Also of a command in a box; `more` comes before the text."""
     return {
         "exit_code": outcome.exit_code,
         "stopped": outcome.stopped,
@@ -135,10 +137,17 @@ def say_made(asked: Asked, outcome: CommandOutcome, why: str) -> None:
     """What a command did that is an effect now; `why` it failed, if it did."""
     effect = outcome.effect
     assert effect
+    moves = moves_of(effect.targets)
+    moved = {path for move in moves for path in move.paths}
+    rest = [one for one in outcome.changes if one.resource not in moved]
     if asked.screen.terminal:
-        say_changes(outcome.changes)
+        lines = [f"{shown(move.old, here())} → {shown(move.new, here())}" for move in moves]
+        say_first(warn, lines, _LISTED, "  > ")
+        say_changes(rest)
+    told = [f"{len(moves):,} moved"] if moves else []
+    told += [f"{in_numbers(rest)} ({sizes(rest)})"] if rest or not moves else []
     though = f", though it failed ({why})" if outcome.exit_code else ""
-    warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
+    warn(f"takeback: {', '.join(told)}: {short(effect.id)}{though}")
     if effect.remedy and surprises(effect.remedy):
         warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
 
@@ -160,7 +169,6 @@ def parts_of(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:
 
 
 def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
-    """Of any effect, for `log -p`."""
     if "database" in effect.change.args:
         say_rows(screen, tb, effect)
     elif effect.targets:

@@ -85,7 +85,7 @@ def in_our_words(error: Exception) -> TakebackError:
 
 
 def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfinished: bool = False) -> None:
-    """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
+    """The current effect was settled before the signal was handled. A command that only looks need not say so."""
     if unfinished:
         told = f"{_listed(made)} {'was' if len(made) == 1 else 'were'} made; " if made else ""
         warn(f"Interrupted; {told}one change is not finished: `takeback recover` finishes it.")
@@ -111,7 +111,7 @@ def _listed(ids: list[str]) -> str:
 
 
 def swallow_output() -> None:
-    """What is still waiting to be printed goes nowhere, and Python does not complain about it on its way out."""
+    """Drop output that is still buffered, so that Python does not complain at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

@@ -25,8 +25,10 @@ from takeback.model.resource import display
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
+    from takeback.adapters.tree.targets import Rename
     from takeback.api import Takeback
     from takeback.audit.runs import RunNow
+    from takeback.model.remedy import Target
     from takeback.model.run import RunInfo
 
 FIELDS = ("ref", "id", "at", "ago", "state", "agent", "run", "summary", "what", "where", "resource")
@@ -46,8 +48,6 @@ _STYLES = {
 
 
 class TableContext(NamedTuple):
-    """What the lines of a table need beside the effects."""
-
     here: Here
     now: int
     runs: "Mapping[str, RunInfo]"
@@ -148,11 +148,24 @@ def amount(effect: Effect) -> str:
         return ", ".join([*told, counted(schema, "schema change")] if schema else told)
     if "argv" not in effect.change.args and "roots" not in effect.change.args:
         return ""
-    kinds = {"added": 0, "modified": 0, "deleted": 0}
+    moves = moves_of(effect.targets)
+    moved = {path for move in moves for path in move.paths}
+    kinds = {"moved": len(moves), "added": 0, "modified": 0, "deleted": 0}
     for target in effect.targets:
-        before, after = target.before.get("type"), target.after.get("type")
-        kinds["added" if before == "absent" else "deleted" if after == "absent" else "modified"] += 1
+        if target.resource not in moved:
+            before, after = target.before.get("type"), target.after.get("type")
+            kinds["added" if before == "absent" else "deleted" if after == "absent" else "modified"] += 1
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+
+
+def moves_of(targets: "Sequence[Target]") -> "Sequence[Rename]":
+    """The renames that a command did."""
+    gone = [one for one in targets if one.after.get("type") == "absent"]
+    if not gone or len(gone) == len(targets):
+        return ()
+    from takeback.adapters.tree.targets import renames
+
+    return renames(targets)
 
 
 def _where(effect: Effect, told: TableContext) -> str:
@@ -172,7 +185,7 @@ def _beside(effect: Effect, told: TableContext) -> str:
         name = ""
     marks = [_where(effect, told), f"{agent}: {name}" if agent and name else name or agent]
     if effect.state in (State.STUCK, State.ABORTED):
-        marks.append(clean(effect.note))
+        marks.append(near_text(clean(effect.note), told.here))
     if effect.dropped and effect.state is State.DROPPED:
         marks.append(f"until {local_time(effect.dropped.until, told.now)}")
     return ", ".join(filter(None, marks))

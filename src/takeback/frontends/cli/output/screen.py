@@ -46,15 +46,13 @@ def printing() -> Iterator[None]:
 
 
 def put(text: str, end: str = "\n") -> None:
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by our parent
         raise Unprintable("standard output is closed")
     with printing():
         print(text, end=end)
 
 
 class Screen(NamedTuple):
-    """How the answer is to be given."""
-
     json: bool = False
     quiet: bool = False
     colour: bool = False
@@ -76,7 +74,9 @@ class Screen(NamedTuple):
 
     def hint(self, text: str) -> None:
         if self.speaks:
-            put(f"{self.paint('hint:', 'cyan')} {pasteable(at_store(text, self.store))}")
+            put(
+                f"{self.paint('hint:', 'cyan')} {pasteable(at_store(near_text(text, _no_home()), self.store))}"
+            )
 
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
@@ -91,7 +91,7 @@ class Screen(NamedTuple):
 
     def effect(self, effect: "Effect") -> str:
         """Which, and what it did."""
-        return f"{self.id(effect.id)}  {near_text(clean(effect.change.summary), here())}"
+        return f"{self.id(effect.id)}  {from_here(effect.change.summary)}"
 
     def state(self, state: str, width: int = 0) -> str:
         return self.paint(state.ljust(width), _STATE_STYLES.get(state, ""))
@@ -172,7 +172,7 @@ def quoted(word: str) -> str:
 
 
 def answered(question: str, meanings: Mapping[str, str], otherwise: str) -> str:
-    """What someone at the terminal chose: one of `meanings`, by what they may type. `otherwise` is what Enter and
+    """The choice of a person at the terminal: one of `meanings`, by what they may type. `otherwise` is what Enter and
     the end of input mean; the question says so."""
     while True:
         sys.stderr.write(f"{question} ")
@@ -205,7 +205,7 @@ def warn(text: str, whole: bool = False) -> None:
     directory, unless they are to be left `whole`; never with ~, because a command must mean the same when it is pasted.
     A terminal that is gone changes nothing of what was done."""
 
-    text = pasteable(text if whole else near_text(text, here()._replace(home="")))
+    text = pasteable(text if whole else near_text(text, _no_home()))
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
@@ -320,9 +320,14 @@ def here() -> Here:
     return Here(directory, os.environ.get("HOME", "").rstrip("/"))
 
 
+def _no_home() -> Here:
+    """For commands: a path with ~ would not mean the same in quotes."""
+    return here()._replace(home="")
+
+
 def near(path: str, place: Here) -> str:
     """Relative below the current directory, from ~ below the home directory, else as it is. Of a database in a file
-    only the path is told."""
+    only the path is shown."""
     if path.startswith(ESCAPED):
         return ESCAPED + near(path[len(ESCAPED) :], place)
     if path.startswith(f"{_FILE}/"):
@@ -338,7 +343,6 @@ def near(path: str, place: Here) -> str:
 
 
 def shown(resource: str, place: Here) -> str:
-    """A resource, from where the reader stands."""
     return near(clean(display(resource)), place)
 
 
@@ -354,6 +358,11 @@ def near_text(text: str, place: Here) -> str:
                 for before, after in pairwise(pieces)
             )
     return text
+
+
+def from_here(text: str) -> str:
+    """A line for the reader: printable, its paths relative to the current directory."""
+    return from_here(text)
 
 
 def nearest_first(items: Sequence[_T], path_of: Callable[[_T], str], place: Here) -> list[_T]:
@@ -413,7 +422,6 @@ def when(at: int, now: int) -> str:
 
 
 def ahead(at: int, now: int) -> str:
-    """In how long."""
     seconds = max(0, (at - now) // 1_000_000)
     for size, unit, word in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < size:

@@ -23,7 +23,7 @@ _SHELL = frozenset("$`\"'\\~=(){}|&;<>")  # the shell makes another word of one 
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """What is printed in here, to a terminal, goes through a pager if it does not fit the screen."""
+    """Output of the block, on a terminal, goes through a pager if it does not fit the screen."""
     command = os.environ.get("TAKEBACK_PAGER", os.environ.get("PAGER", _USUAL))
     if command.strip() in _NONE or os.environ.get("TERM", "") in ("", "dumb"):
         yield
@@ -158,7 +158,7 @@ class Meter(Progress):
             yield
             return
         now = self._clock()
-        # A pause is somebody's who does not count: a command, a person. Then patience begins anew.
+        # Pauses for a command or a person do not count: the delay starts again after them.
         if not self._stages and now - self._rested > BETWEEN:
             self._due = now + PATIENCE
         one = _Stage(doing, noun, now)
@@ -296,7 +296,7 @@ def _rate(stage: _Stage, seconds: float) -> str:
 
 
 def _rest(stage: _Stage, seconds: float) -> str:
-    """How long it still takes, if it goes on like this."""
+    """The remaining time at the present rate."""
     if stage.all_bytes and stage.all_bytes >= stage.bytes:
         share = stage.bytes / stage.all_bytes
     else:

@@ -1,5 +1,5 @@
-"""What a person can do when an undo or redo cannot be done as asked. Only what would work is offered: it is tried out
-first, without changing anything."""
+"""Ways out if an undo or redo cannot be done as asked. Only ways that work are offered: each is tried first, without
+changing anything."""
 
 import shlex
 from collections.abc import Callable, Iterable
@@ -34,8 +34,6 @@ _OFFERS = (
 
 
 class WantedUndo(NamedTuple):
-    """What is to be taken or brought back."""
-
     verb: str  # undo · redo
     words: str  # as it would be typed again
     carry_out: Callable[..., UndoResult]
@@ -139,7 +137,7 @@ def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[st
 
 
 def _tried(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> UndoResult | None:
-    """What it would do, if it would change something, and all of it unless conflicts may be skipped."""
+    """The plan, if it would change something, and everything unless conflicts may be skipped; else None."""
     if tb.store.read_only or tb.store.suspect():
         return None
     try:

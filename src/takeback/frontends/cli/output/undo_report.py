@@ -1,6 +1,6 @@
 """What an undo or redo did, and what it did not do, in files and in databases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,15 +10,15 @@ from takeback.audit.views import undo_json
 from takeback.errors import Blocked, Conflict, Failed, InDoubt, Refused, Stuck, TakebackError
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble, worst_first
-from takeback.frontends.cli.output.log_table import partly_undone
+from takeback.frontends.cli.output.log_table import moves_of, partly_undone
 from takeback.frontends.cli.output.screen import (
     clean,
     counted,
     folded,
+    from_here,
     here,
     listed,
     near,
-    near_text,
     nearest_first,
     say_first,
     took,
@@ -47,6 +47,7 @@ from takeback.model.plan import (
     way_to_both,
     without_companions,
 )
+from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of, shell_word
 from takeback.runs.selection import overwriting, overwritten
 from takeback.storage.protocols import Query
@@ -68,7 +69,7 @@ def named(target: TargetOutcome) -> str:
 
 
 def detail_of(target: TargetOutcome, result: UndoResult) -> str:
-    """What was done in which table; while it is planned, what would be: the opposite of the effect."""
+    """The changes by table; of a plan the opposite of the effect."""
     if not is_whole(target) or target.detail:
         return target.detail
     made = next((one for one in result.undo if _of(one) == target.effect), None)
@@ -112,9 +113,9 @@ class Words(NamedTuple):
 
 
 _WORDS = {
-    "undo": Words("Took back", "taken back", "take back", "undone", "already as it was before"),
+    "undo": Words("Took back", "taken back", "take back", "undone", "already in the state before the effect"),
     "redo": Words(
-        "Brought back", "brought back", "bring back", "redone", "already as it was before the undo"
+        "Brought back", "brought back", "bring back", "redone", "already in the state before the undo"
     ),
 }
 
@@ -147,7 +148,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
     passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
     made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
     undone = partly_undone(tb, made) if result.undo else {}
-    moves = _moves(wanted, result, made)
+    moves = _moves(asked, wanted, result, made)
     give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
     _say_passed(asked, wanted.passed)
     if not result.targets and result.outcome == "done":
@@ -195,7 +196,7 @@ _BONDS = {
 
 
 def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
-    """What was not named, and goes with what was."""
+    """Paths that were not named and go with those that were."""
     place = here()
     whys = [_BONDS[one.bond].format(near(display(one.goes_with), place)) for one in along]
     lines = [f"{near(display(one.resource), place)}: {why}" for one, why in zip(along, whys, strict=True)]
@@ -204,8 +205,10 @@ def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
 
 def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
-        what = near_text(clean(effect.change.summary), here())
-        asked.screen.say(f"Skipped {asked.screen.id(effect.id)} ({what}): it is already as it was before.")
+        what = from_here(effect.change.summary)
+        asked.screen.say(
+            f"Skipped {asked.screen.id(effect.id)} ({what}): its targets are already in the earlier state."
+        )
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
 
@@ -220,7 +223,7 @@ def _named_already(targets: Sequence[TargetOutcome], words: Words) -> str:
     stays = next((one for one in targets if one.obstacle is Obstacle.OTHER), None)
     if stays is None:
         return f"{_named(targets)} {words.already}"
-    return f"{near(named(stays), here())} {near_text(clean(stays.detail), here())}"
+    return f"{near(named(stays), here())} {from_here(stays.detail)}"
 
 
 def _troubles(tb: "Takeback", wanted: WantedUndo, result: UndoResult) -> list[TakebackError]:
@@ -335,7 +338,7 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
 
 
 def _still_saved(tb: "Takeback", result: UndoResult) -> str:
-    """What an earlier redo with force had overwritten is not what this undo puts back."""
+    """This undo does not restore content that an earlier redo with force had overwritten."""
     taken = [one for one in result.effects[:_MOST_LISTED] if not one.is_undo and one.state is State.UNDONE]
     redos = [one for effect in taken for one in overwriting(tb.store.journal, effect)]
     return "".join(
@@ -344,33 +347,60 @@ def _still_saved(tb: "Takeback", result: UndoResult) -> str:
     )
 
 
-def _moves(wanted: WantedUndo, result: UndoResult, made: Sequence[Effect]) -> dict[str, str]:
-    """Of the moves that were taken back or brought back whole, by effect: from where to where."""
-    told: dict[str, str] = {}
-    for effect, move in zip(result.effects, made, strict=True):
-        outcomes = [one.outcome for one in result.targets if one.effect == effect.id]
-        if move.change.kind != "move" or outcomes != [Outcome.UNDONE] * 2:
-            continue
-        names = [near(display(one), here()) for one in (move.change.resource, move.change.args["to"])]
-        first, then = reversed(names) if wanted.verb == "undo" else names
-        replaced = any(
-            one.resource == move.change.args["to"] and one.before.get("type") != "absent"
-            for one in move.targets
-        )
-        again = f"; {first} is again what it was" if replaced and wanted.verb == "undo" else ""
-        told[effect.id] = f"{first} → {then}{again}"
+class _Move(NamedTuple):
+    """Of a move that was taken back or brought back whole."""
+
+    line: str  # from where to where
+    effect: str
+    paths: Collection[str]  # what the line stands for
+
+
+def _moves(asked: Asked, wanted: WantedUndo, result: UndoResult, made: Sequence[Effect]) -> list[_Move]:
+    """A move is one line. So is a rename by a command, but not with --force, which tells what it overwrites."""
+    undone: dict[str, set[str]] = {}
+    for one in result.targets:
+        if one.outcome is Outcome.UNDONE and one.exact:
+            undone.setdefault(one.effect, set()).add(one.resource)
+    told: list[_Move] = []
+    for effect, original in zip(result.effects, made, strict=True):
+        for old, new, paths, replaced in _renames(asked, wanted, effect, original):
+            if undone.get(effect.id, set[str]()).issuperset(paths):
+                names = [near(display(one), here()) for one in (old, new)]
+                first, then = reversed(names) if wanted.verb == "undo" else names
+                again = f"; {first} is again what it was" if replaced and wanted.verb == "undo" else ""
+                told.append(_Move(f"{first} → {then}{again}", effect.id, paths))
     return told
 
 
-def _amount(result: UndoResult, moves: Mapping[str, str]) -> str:
-    """Of what was changed, calls first: they reach furthest. What was as it should be already is not counted."""
+def _renames(
+    asked: Asked, wanted: WantedUndo, effect: Effect, made: Effect
+) -> Iterable[tuple[str, str, Collection[str], bool]]:
+    """Those that `made` did; of a redo, those that `effect`, its undo, took back."""
+    if made.change.kind == "move":
+        old, new = made.change.resource, made.change.args["to"]
+        replaced = any(one.resource == new and one.before.get("type") != "absent" for one in made.targets)
+        return [(old, new, (old, new), replaced)]
+    if asked.options.force:
+        return ()
+    turned = [Target(one.resource, one.after, one.before) for one in effect.targets]
+    return moves_of(effect.targets if wanted.verb == "undo" else turned)
+
+
+def _amount(result: UndoResult, moves: Sequence[_Move]) -> str:
+    """Counts of the changes, calls first: they reach furthest. Targets that were already right do not count."""
     of_files = [one for one in result.targets if not is_of_database(one.resource)]
-    rest = [one for one in of_files if one.effect not in moves]
+    in_moves = {(move.effect, path) for move in moves for path in move.paths}
+    rest = [one for one in of_files if (one.effect, one.resource) not in in_moves]
     calls = [one for one in rest if one.resource.startswith("call://")]
     paths = [one for one in rest if not one.resource.startswith("call://")]
     kind = "key" if paths and all("#" in one.resource for one in paths) else "path"
     files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
-    changed = [one for effect in files if not traits_of(effect.change).calls for one in effect.targets]
+    changed = [
+        one
+        for effect in files
+        for one in (() if traits_of(effect.change).calls else effect.targets)
+        if (effect.id, one.resource) not in in_moves
+    ]
     kinds = {one.get("type") for target in changed for one in (target.before, target.after)}
     if kind == "path" and kinds <= {"file", "absent"}:
         kind = "file"
@@ -404,32 +434,32 @@ def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
 
 
 def _show_merges(asked: Asked, result: UndoResult) -> None:
-    """What a merge would change, as a diff."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in (line for one in result.targets for line in one.diff.splitlines()):
         asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
 
 
-def _list_targets(asked: Asked, result: UndoResult, word: str, moves: Mapping[str, str]) -> None:
+def _list_targets(asked: Asked, result: UndoResult, word: str, moves: Sequence[_Move]) -> None:
     """What lies below the reader comes first. Of many only some of those that went well are listed, by directory."""
     screen, place = asked.screen, here()
     styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
-    shown = nearest_first(result.targets, named, place)
-    folded_lines: list[str] = []
+    whole = moves if len(moves) <= _MOST_LISTED else ()
+    in_moves = {(move.effect, path) for move in whole for path in move.paths}
+    shown = [
+        one
+        for one in nearest_first(result.targets, named, place)
+        if (one.effect, one.resource) not in in_moves
+    ]
+    lines = [move.line for move in whole]
     if len(shown) > _MOST_LISTED:
         undone = [one for one in shown if one.outcome is Outcome.UNDONE]
         shown = [one for one in shown if one.outcome is not Outcome.UNDONE]
-        folded_lines = folded((named(one) for one in undone), _FIRST_LISTED, place)
-    for line in folded_lines:
-        screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {line}")
-    whole = dict(moves) if not folded_lines else {}
-    for line in whole.values():
+        lines += folded((named(one) for one in undone), _FIRST_LISTED, place)
+    for line in lines:
         screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {clean(line)}")
     for one in shown:
-        if one.effect in whole:
-            continue
         detail = detail_of(one, result)
-        detail = f"  {near_text(clean(detail), place)}" if detail else ""
+        detail = f"  {from_here(detail)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
         name = near(named(one), place)
         screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {name}{detail}")

@@ -122,7 +122,7 @@ def _out_of_reach(tb: "Takeback", address: str) -> str:
 
 def _directly(argv: list[str], environment: dict[str, str], limit: float, capture: bool) -> CommandOutcome:
     """Its exit code as a shell tells it; what it printed only where that must not mix with our answer. It ends with
-    this process, however that ends: nobody would record what it does afterwards."""
+    this process, however that ends, because its later changes would not be recorded."""
     import subprocess
 
     try:

@@ -78,7 +78,7 @@ def _refuse_unfit(asked: Asked) -> None:
 
 
 def _refuse_early(asked: Asked, roots: list[str]) -> None:
-    """What can be known without a store is said before there is one."""
+    """Report errors that need no store before one is made."""
     from takeback.adapters.watch.roots import refuse_dangerous, refuse_large, roots_of
     from takeback.model.settings import Settings
 
@@ -259,7 +259,7 @@ def _taken_back(
         asked.made.append(effect.id)
         both = way_to_both(effect, {one.resource for one in effect.targets})
         name = short(effect.id)
-        could, again = "could not be", f"`takeback undo {name}` tries again, or tells how."
+        could, again = "could not be", f"`takeback undo {name}` tries again, or says what to do."
         if isinstance(error, Unavailable):  # also of a store that went away after the undo was made
             could, again = "may not have been", f"`takeback show {name}` says how it stands."
         way_on = again if isinstance(error, Conflict) else both or again

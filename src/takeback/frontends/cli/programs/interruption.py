@@ -1,4 +1,4 @@
-"""A signal came while a command was at work: what became of its changes goes with the interruption, to be told."""
+"""A signal came while a command was running: the interruption carries what happened to its changes."""
 
 import os
 import signal
@@ -26,8 +26,8 @@ _BACK = (Outcome.UNDONE, Outcome.ALREADY)
 
 @contextmanager
 def ctrl_c_is_for_the_command() -> Iterator[None]:
-    """While it runs. A terminal sends ^C to the command as well, and what it does about it is its own affair: an
-    interpreter goes on, others end, and then it is seen how. Sent by somebody to us alone, it is for us."""
+    """While it runs. A terminal sends ^C to the command as well, and the command decides: an interpreter continues,
+    others end. A signal sent to us alone is for us."""
     if not _in_front():
         yield
         return

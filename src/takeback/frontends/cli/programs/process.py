@@ -178,7 +178,7 @@ def _become(
         os.close(others)
         for number in _DEFAULT:
             signal.signal(number, signal.SIG_DFL)
-        for number in _HEARD:  # what is not handed on as ignored is as if nobody had listened
+        for number in _HEARD:  # signals that are not passed on as ignored have their default again
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -186,7 +186,7 @@ def _become(
             if fd != target:
                 os.dup2(fd, target)
         if not os.read(word, 1):
-            os._exit(0)  # whoever started us is gone or does not want it
+            os._exit(0)  # our parent is gone or does not want it
         os.execvpe(argv[0], list(argv), dict(env))
     except OSError as error:
         os.write(trouble, str(error.errno or errno.EINVAL).encode())

@@ -10,7 +10,7 @@ _HERE = re.compile(r"<<(-?)\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 
 
 def commands(next_line: Callable[[bool], str | None]) -> Iterator[str]:
-    """Each as a shell would take it. `next_line` is told whether a command goes on; None: no more."""
+    """Each as a shell would take it. `next_line` gets whether a command continues; None: no more."""
     while (line := next_line(False)) is not None:
         text = line
         while goes_on(text) and (line := next_line(True)) is not None:

@@ -22,7 +22,7 @@ from takeback.frontends.cli.command import (
     repeated,
 )
 from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
-from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
+from takeback.frontends.cli.output.screen import from_here, here, shown, took
 from takeback.frontends.cli.session.store import (
     existing,
     give,
@@ -57,9 +57,9 @@ CHANGING = (
         "K",
         "make the change once: a second call with this key does nothing",
     ),
-    repeated("--needs", "ID", "it builds on this effect"),
+    repeated("--needs", "ID", "the change depends on this effect"),
 )
-ALLOW_INEXACT = flag("--allow-inexact", "even if not all of it could be brought back")
+ALLOW_INEXACT = flag("--allow-inexact", "make the change even if undo could not restore all of it")
 
 
 def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
@@ -99,7 +99,7 @@ def one_change(
         told = effect_json(tb.effect(effect.id)) if effect else {"id": None}
         give(asked, tb, {"changed": changed, **told})
         if effect is None:
-            asked.screen.say(f"Changed nothing: {clean(nothing)}.")
+            asked.screen.say(f"Changed nothing: {from_here(nothing)}.")
         elif not changed:
             asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
         else:
@@ -137,7 +137,7 @@ def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
     screen = asked.screen
     screen.say(f"{past_tense(effect)} in {lasted}: {screen.id(effect.id)}")
     if effect.remedy and effect.remedy.residue:
-        screen.say(screen.paint(f"Undo would leave behind: {clean(effect.remedy.residue)}", "yellow"))
+        screen.say(screen.paint(f"Undo would leave behind: {from_here(effect.remedy.residue)}", "yellow"))
 
 
 def past_tense(effect: "Effect") -> str:
@@ -155,7 +155,7 @@ def past_tense(effect: "Effect") -> str:
         "symlink": f"Linked {name}",
         "chmod": f"Set the mode of {name}",
     }
-    return done.get(change.kind) or f"Done: {near_text(clean(change.summary), place)}"
+    return done.get(change.kind) or f"Done: {from_here(change.summary)}"
 
 
 def _what(state: dict[str, Any]) -> str:
@@ -165,7 +165,7 @@ def _what(state: dict[str, Any]) -> str:
 
 
 def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") -> str:
-    """What the first check that says no to this content says; it looks at a private copy of the same name."""
+    """The answer of the first check that refuses this content; it runs on a private copy of the same name."""
     import os
     from tempfile import TemporaryDirectory
 
@@ -242,24 +242,20 @@ def _about_the_loss(asked: Asked) -> str:
 
 
 def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
-    screen, place = asked.screen, here()
-    summary = near_text(clean(plan["summary"]), place)
+    screen = asked.screen
+    summary = from_here(plan["summary"])
     if plan["changes_nothing"]:
         screen.say(f"Would change nothing: {summary}.")
         return
     if not plan["possible"]:
-        screen.say(
-            screen.paint(
-                f"Would be refused: {near_text(clean(plan['refused']), place) or f'{summary}.'}", "red"
-            )
-        )
+        screen.say(screen.paint(f"Would be refused: {from_here(plan['refused']) or f'{summary}.'}", "red"))
     else:
         exact = "undo would be exact" if plan["exact"] else "undo would not be exact"
         screen.say(f"Would {summary}; {exact}.")
     for one in plan["lost"]:
-        screen.say(f"  cannot be brought back: {near_text(clean(one), place)}")
+        screen.say(f"  cannot be brought back: {from_here(one)}")
     if plan["residue"]:
-        screen.say(f"  undo would leave behind: {near_text(clean(plan['residue']), place)}")
+        screen.say(f"  undo would leave behind: {from_here(plan['residue'])}")
 
 
 # Decide on effects: accept, apply, discard, pin, unpin.
@@ -375,7 +371,7 @@ def refuse_open_files(path: str) -> None:
     try:
         mode = os.stat(step).st_mode
     except OSError:
-        return  # what is the matter is told when it is looked at closely
+        return  # the closer look reports the reason
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise Misuse(f"{path} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
 

@@ -1,7 +1,7 @@
 """The project that a command means: where it stands, what lies elsewhere, and asking before another one is touched.
 
-`log`, `runs`, `undo` and `redo` take their effects from `here()` of the open store;
-`hint_elsewhere` tells of the newest one of all.
+`log`, `runs`, `undo` and `redo` take their effects from `here()` of the open store; `hint_elsewhere` names the newest
+one of all.
 """
 
 import sys

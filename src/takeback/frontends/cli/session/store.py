@@ -83,7 +83,7 @@ def nothing_recorded(asked: Asked) -> str:
 
 
 def tell_nothing(asked: Asked, empty: object) -> int:
-    """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
+    """There is no store. That is an answer if no one named one; a wrong name is an error."""
     path, named = store_path(asked), "--store" if asked.options.store else "TAKEBACK_STORE"
     if not is_half_made(path) and (asked.options.store or os.environ.get("TAKEBACK_STORE")):
         raise Refused(
@@ -119,7 +119,7 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
         try:
             yield tb
         finally:
-            # What this command gave up to make room. What nobody is told here stays noted for `status`.
+            # Effects that this command gave up to make room. Those not reported here stay noted for `status`.
             if tb.given_up and asked.screen.speaks:
                 from takeback.storage.notes import was_told
 
@@ -129,7 +129,7 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
 
 
 def show_work(asked: Asked, tb: Takeback) -> None:
-    """What is waited for, and how far long work is: that is drawn only where a person looks on."""
+    """Show waits and the progress of long work; drawn only for a person at a terminal."""
     progress: Progress = SILENT
     shown = bool(sys.stderr and sys.stderr.isatty()) and os.environ.get("TERM") not in (None, "", "dumb")
     if shown and asked.screen.speaks:
@@ -250,7 +250,7 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
 
 
 def made_since(tb: Takeback, started: int) -> list[str]:
-    """The effects that this process has made since; for when a signal came before they could be told."""
+    """The effects that this process has made since, if a signal came before they were reported."""
     return [one.id for one in ours_since(tb, started, State.DONE)]
 
 

@@ -12,10 +12,9 @@ from takeback.frontends.cli.output.screen import (
     ago,
     clean,
     counted,
-    here,
+    from_here,
     listed,
     local_time,
-    near_text,
     say_first,
     warn,
 )
@@ -36,8 +35,6 @@ _MOST_LISTED = 20
 
 
 class Asking(NamedTuple):
-    """What is to be gone back to."""
-
     span: Span
     words: str  # as it would be typed again
     title: str
@@ -134,7 +131,7 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
     if not plan.effects:
         return
     say(f"{asking.title}: {counted(len(plan.effects), 'effect')} to take back")
-    today, place = now(), here()
+    today = now()
     lines: list[str] = []
     for effect in plan.effects:
         marks = ["accepted"] if effect.accepted else []
@@ -143,7 +140,7 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         told = f"  ({', '.join(marks)})" if marks else ""
         lines.append(
             f"{asked.screen.id(effect.id)}  {ago(effect.at, today)}  "
-            f"{clean(effect.agent)}  {near_text(clean(effect.change.summary), place)}{told}"
+            f"{clean(effect.agent)}  {from_here(effect.change.summary)}{told}"
         )
     say_first(say, lines, _MOST_LISTED, "  ")
     scope = asking.span.scope
@@ -151,4 +148,4 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         say(f"  also touches {named(beside)}")
     for one in plan.targets:
         if one.outcome in (Outcome.EXCLUDED, Outcome.FAILED):
-            say(f"  stays: {short(one.effect)} {clean(one.detail)}")
+            say(f"  stays: {short(one.effect)} {from_here(one.detail)}")
