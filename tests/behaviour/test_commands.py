@@ -1,6 +1,7 @@
 """`run.command`: a command as one effect, from Python."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -196,6 +197,34 @@ def test_half_of_a_layer_is_cleared_and_not_waited_for(tmp_path: Path, order: st
     else:
         (left / "layer" / "layer.json").unlink()
     assert left.exists() and clear(str(place)) == 1 and not left.exists()
+
+
+def test_a_layer_that_arrives_while_others_are_cleared_is_not_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last process of a killed command puts its layer there: each directory is judged right before it goes."""
+    place = tmp_path / "commands"
+    code = (
+        "import os, sys\nfrom takeback.runs.commands.scratch import workshop\n"
+        "with workshop(sys.argv[1]) as mine:\n    open(mine + '/about.json', 'w').close()\n    os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(place)], check=True, timeout=120)
+    (first,) = place.iterdir()
+    second = place / first.name.replace(".", "0.", 1)
+    shutil.copytree(first, second)
+    gone: list[str] = []
+
+    def remove(path: str) -> None:
+        gone.append(path)
+        remove_all(path)
+        for left in place.iterdir():
+            (left / "layer").mkdir()
+            (left / "layer" / "layer.json").touch()
+
+    monkeypatch.setattr("takeback.runs.commands.scratch.remove_all", remove)
+
+    assert clear(str(place)) == 1
+    assert len(gone) == 1 and {str(one) for one in place.iterdir()} == {str(first), str(second)} - set(gone)
 
 
 def test_removing_does_not_follow_links(tmp_path: Path) -> None:

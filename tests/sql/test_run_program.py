@@ -56,7 +56,7 @@ def test_a_program_reaches_its_server(
 
 @pytest.mark.parametrize(
     ("way", "says"),
-    [("undo", "what it did to files was not recorded."), ("leave", "and what it changed stays.")],
+    [("undo", "its changes to files were not recorded."), ("leave", "and what it changed stays.")],
 )
 def test_nothing_is_claimed_that_was_not_looked_at(way: str, says: str, world: World) -> None:
     """A program that fails, outside a sandbox: it has written a file."""

@@ -25,7 +25,7 @@ from takeback.model.remedy import Offer, Remedy, Strategy, Target
 
 DATABASE = "database"  # in the arguments of a change, and in the payload of a remedy
 MOST = "most"  # in the arguments of a change
-NO_SOCKET = "the socket of a server cannot be reached from one"
+NO_SOCKET = "a sandbox cannot reach the socket of a server"
 
 
 class DatabaseAdapter:

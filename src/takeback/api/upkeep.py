@@ -124,7 +124,7 @@ def needs_recovery(opened: OpenStore) -> bool:
         return False
     from takeback.runs.commands.scratch import leftovers
 
-    return bool(leftovers(commands))
+    return any(leftovers(commands))
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:

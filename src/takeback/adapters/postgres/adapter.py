@@ -280,7 +280,7 @@ def refuse_unprotected(connection: Connection, database: Database) -> None:
         )
     if not protected:
         raise NoRemedy(
-            f"{resource_of(database)} is not protected: nothing that is changed there could be taken back.",
+            f"{resource_of(database)} is not protected, so changes there could not be undone.",
             hint=f"Run `takeback sql protect {database.source or database.url}` first.",
         )
     if (version or 1) < VERSION and not keeper:  # the first change by a role that may update it does so

@@ -257,7 +257,7 @@ class SqliteAdapter(DatabaseAdapter):
         self._ask(database, "recall", f"{copy}{_THEN}", copy)
 
     def out_of_reach(self, database: Database) -> str:
-        return "a SQLite file cannot be changed in one"
+        return "a sandbox cannot change a SQLite file"
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:
         database = database_of(effect)

@@ -81,21 +81,22 @@ def workshop(place: str) -> Iterator[str]:
 def clear(place: str) -> int:
     """Remove what dead processes left; how many. The changes of a killed command stay until they are recorded as a
     drop, at most a day."""
-    left = leftovers(place)
-    for path in left:
+    count = 0
+    for path in leftovers(place):
         # Another process is clearing it too, or it cannot be cleared: no change may fail because of that.
         with suppress(OSError):
             remove_all(path)
-    return len(left)
+        count += 1
+    return count
 
 
-def leftovers(place: str) -> list[str]:
-    try:
-        names = os.listdir(place)
-    except FileNotFoundError:
-        return []
-    dead = [os.path.join(place, name) for name in names if is_dead(name)]
-    return [path for path in dead if not _is_wanted(path)]
+def leftovers(place: str) -> Iterator[str]:
+    """Each is judged only when it is asked for: until then the last process of a killed command may put its layer
+    there."""
+    names = os.listdir(place) if os.path.isdir(place) else ()
+    for path in (os.path.join(place, name) for name in names if is_dead(name)):
+        if not _is_wanted(path):
+            yield path
 
 
 def _is_wanted(path: str) -> bool:

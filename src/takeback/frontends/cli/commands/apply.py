@@ -36,7 +36,7 @@ def _apply(asked: Asked) -> int:
 
 
 def _held_or_dropped_in(tb: "Takeback", run: RunInfo) -> list[str]:
-    """What is held, and if nothing is, what was dropped."""
+    """Held effects; if there are none, dropped ones."""
     return held_in(tb, run) or [one.id for one in tb.effects(run=run, state=State.DROPPED)]
 
 

@@ -15,7 +15,7 @@ from takeback.model.run import RunInfo
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
-_NOW = flag("--now", "erase it at once, also if it was dropped before")
+_NOW = flag("--now", "erase it at once; also what was dropped before")
 
 
 def _discard(asked: Asked) -> int:

@@ -10,7 +10,14 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.command import Asked, Command, Does, flag
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import Screen, clean, counted, from_here, listed, took
+from takeback.frontends.cli.output.screen import (
+    Screen,
+    clean,
+    counted,
+    from_here,
+    listed,
+    took,
+)
 from takeback.frontends.cli.session.store import done_with_nothing, nothing_yet, show_work, store_path
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short

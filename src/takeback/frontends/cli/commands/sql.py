@@ -159,10 +159,7 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
     say(f"{verb} the way back of {counted(len(going), 'effect')}:")
     effects = [one.effect for one in going]
     states = ["" if one.state is State.DONE else f"  ({one.state.value})" for one in effects]
-    lines = [
-        f"{asked.screen.id(one.id)}  {from_here(one.change.summary)}{state}"
-        for one, state in zip(effects, states, strict=True)
-    ]
+    lines = [f"{asked.screen.effect(one)}{state}" for one, state in zip(effects, states, strict=True)]
     say_first(say, lines, _MOST_LISTED, "  ")
 
 

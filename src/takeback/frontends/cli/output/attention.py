@@ -72,8 +72,7 @@ def standing_of(one: "Proposal") -> str:
 
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:
-    painted = screen.paint(f"{word:<9}", "yellow")
-    summary = effect.change.summary
+    painted, summary = screen.paint(f"{word:<9}", "yellow"), effect.change.summary
     told = f"{from_here(summary)}: {from_here(why.removeprefix(f'{summary}: '))}"
     screen.say(f"{painted}{screen.id(effect.id)} {told}")
 

@@ -362,7 +362,7 @@ def near_text(text: str, place: Here) -> str:
 
 def from_here(text: str) -> str:
     """A line for the reader: printable, its paths relative to the current directory."""
-    return from_here(text)
+    return near_text(clean(text), here())
 
 
 def nearest_first(items: Sequence[_T], path_of: Callable[[_T], str], place: Here) -> list[_T]:

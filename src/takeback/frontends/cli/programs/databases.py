@@ -24,7 +24,7 @@ _AT_ONCE = (
     "`takeback sql exec --hold`."
 )
 _SENTENCES = 20  # about the schema, at most
-_DIRECT = "rows of the databases named: exactly; files: not at all, for {}"
+_DIRECT = "rows of the databases named: exactly; files: not at all, because {}"
 
 
 def refuse_unfit(asked: Asked) -> None:
@@ -59,7 +59,7 @@ def refuse_unfit(asked: Asked) -> None:
 
 
 class ProgramEnd(NamedTuple):
-    """What became of a command, and of what it was seen to change in databases."""
+    """The outcome of a command, and its effects on databases."""
 
     outcome: CommandOutcome
     effects: tuple[Effect, ...]  # that still stand
@@ -74,7 +74,9 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
     with run.program(*addresses, summary=shown(tuple(argv)), tell=_tell) as seen:
         environment = {**os.environ, **seen.environment}
         if direct:
-            warn(f"takeback: it runs outside a sandbox, for {direct}: what it does to files is not recorded.")
+            warn(
+                f"takeback: it runs outside a sandbox, because {direct}. Its changes to files are not recorded."
+            )
             outcome = _directly(argv, environment, limit, capture=asked.screen.json)
             outcome = outcome._replace(coverage=_DIRECT.format(direct), files_recorded=False)
         else:
@@ -212,5 +214,5 @@ def after_failure(why: str, effects: tuple[Effect, ...], outcome: CommandOutcome
     if effects:
         return f"it failed ({why}), and what it changed stays."
     if not outcome.files_recorded:
-        return f"it failed ({why}); what it did to files was not recorded."
+        return f"it failed ({why}); its changes to files were not recorded."
     return f"it failed ({why}), so no file was changed."
