@@ -175,7 +175,7 @@ def _apply_from_outside(bench: Bench) -> None:
 
 
 def _commit_from_outside(bench: Bench) -> None:
-    with bench.tb.run("commit") as run, run.sql(bench.url, review=True) as db:
+    with bench.tb.run("commit") as run, run.sql(bench.url, hold=True) as db:
         effect = db.execute("UPDATE t SET y = 'commit'").effect
         assert effect
         with bench.armed():

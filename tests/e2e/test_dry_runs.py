@@ -190,6 +190,8 @@ def test_what_is_no_store_is_a_usage_error_for_every_command(
     (world / "flows.py").write_text(FLOWS)
     monkeypatch.chdir(world.root)
     assert answer([*words.split(), "--store", "/dev/null"]) == 2
+    # So is a directory with something else in it, but for what would make a store there: that is refused.
+    assert answer([*words.split(), "--store", str(world.root)]) == (3 if words == "mkdir x" else 2)
 
 
 def test_paths_are_shown_from_the_current_directory(takeback: CommandLine, world: World) -> None:

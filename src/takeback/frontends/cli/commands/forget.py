@@ -2,7 +2,7 @@
 
 from takeback.frontends.cli.command import Asked, Command, flag, positional
 from takeback.frontends.cli.output.screen import clean, counted
-from takeback.frontends.cli.session.store import existing, give, known_effects, nothing_yet, tell_nothing
+from takeback.frontends.cli.session.store import done_with_nothing, existing, give, known_effects, nothing_yet
 
 _ARGUMENTS = (
     positional(
@@ -15,7 +15,7 @@ _ARGUMENTS = (
 def _forget(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     if nothing_yet(asked) and not options.ids:
-        return tell_nothing(asked, {"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
+        return done_with_nothing(asked, {"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
     with existing(asked, known_effects(options.ids)) as tb:
         decisions = tb.forget(options.ids or None, dry_run=options.dry_run)
         going = [one for one in decisions if one.forget]

@@ -18,7 +18,7 @@ from takeback.frontends.cli.output.screen import (
     listed,
     took,
 )
-from takeback.frontends.cli.session.store import nothing_yet, show_work, store_path, tell_nothing
+from takeback.frontends.cli.session.store import done_with_nothing, nothing_yet, show_work, store_path
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -31,7 +31,7 @@ _AT_REST = "Nothing to recover: every effect is settled."
 def _recover(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        return tell_nothing(asked, {"settled": [], "unsettled": []})
+        return done_with_nothing(asked, {"settled": [], "unsettled": []})
     # Not settled on the way in, so that the answer tells all of it.
     with takeback.api.open(store_path(asked), recover=False) as tb:
         show_work(asked, tb)

@@ -5,7 +5,7 @@ import time
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, flag, option
 from takeback.frontends.cli.output.screen import seconds_in_words, took
-from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
+from takeback.frontends.cli.session.store import done_with_nothing, give, nothing_yet, opened
 from takeback.model.settings import MOST_SECONDS, bytes_in_words
 
 _ARGUMENTS = (
@@ -27,7 +27,7 @@ def _sweep(asked: Asked) -> int:
         )
     dry = {"dry_run": True} if asked.options.dry_run else {}
     if nothing_yet(asked):
-        return tell_nothing(asked, {**dry, "freed": 0, "size": 0})
+        return done_with_nothing(asked, {**dry, "freed": 0, "size": 0})
     started = time.perf_counter()
     with opened(asked) as tb:
         if asked.options.dry_run:

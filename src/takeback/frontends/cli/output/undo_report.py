@@ -206,7 +206,8 @@ def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
 def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
         what = from_here(effect.change.summary)
-        asked.screen.say(f"Skipped {asked.screen.id(effect.id)} ({what}): it is already as it was before.")
+        told = f"{asked.screen.id(effect.id)} ({what})"
+        asked.screen.say(f"Skipped {told}: its targets are already in the earlier state.")
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
 

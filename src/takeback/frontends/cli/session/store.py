@@ -66,16 +66,12 @@ def nothing_yet(asked: Asked) -> bool:
             removed,
             hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
         )
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise _no_store(asked)
+    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise Misuse(
+            f"{clean(printable(path))} is no takeback store.",
+            hint="Give the directory of a store, or none for the usual one.",
+        )
     return True
-
-
-def _no_store(asked: Asked) -> Misuse:
-    return Misuse(
-        f"{clean(printable(store_path(asked)))} is no takeback store.",
-        hint="Give the directory of a store, or none for the usual one.",
-    )
 
 
 def nothing_recorded(asked: Asked) -> str:
@@ -88,16 +84,17 @@ def nothing_recorded(asked: Asked) -> str:
 
 def tell_nothing(asked: Asked, empty: object) -> int:
     """There is no store. That is an answer if no one named one; a wrong name is an error."""
-    path, shown = store_path(asked), clean(printable(store_path(asked)))
-    half_made = is_half_made(path)
-    if not half_made and os.path.lexists(path) and os.listdir(path):
-        raise _no_store(asked)
-    if not half_made and (asked.options.store or os.environ.get("TAKEBACK_STORE")):
-        named = "--store" if asked.options.store else "TAKEBACK_STORE"
+    path, named = store_path(asked), "--store" if asked.options.store else "TAKEBACK_STORE"
+    if not is_half_made(path) and (asked.options.store or os.environ.get("TAKEBACK_STORE")):
         raise Refused(
-            f"There is no store at {shown}.",
+            f"There is no store at {clean(printable(path))}.",
             hint=f"Check {named}; the first change, or `takeback store make`, makes one.",
         )
+    return done_with_nothing(asked, empty)
+
+
+def done_with_nothing(asked: Asked, empty: object) -> int:
+    """For upkeep: where there is no store, there is nothing to recover or to delete."""
     asked.screen.say(nothing_recorded(asked))
     asked.screen.give(empty)
     return 0
