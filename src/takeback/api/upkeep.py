@@ -183,6 +183,11 @@ def forget(
         if not dry_run:
             before_change(opened)
         found = list(opened.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
+        if runs := set(ids).difference(one.id for one in found):
+            run = short(runs.pop())
+            raise Misuse(
+                f"{run} is a run, not an effect.", hint=f"`takeback log --run {run}` lists its effects."
+            )
         decisions = named(opened.parts, found)
     if not dry_run:
         opened.store.use_spare()

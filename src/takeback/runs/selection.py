@@ -77,7 +77,10 @@ def _meant(journal: Journal, name: str, noun: str) -> str:
     typed = name.lower().translate(_MISREAD)[: max(map(len, summaries), default=0)]
     if found := closest(typed, summaries, _NEAR):
         return f"Did you mean {found} ({summaries[found]})? {lists}"
-    if found := closest(name, {info.name for info in runs}):
+    found = closest(name, {info.name for info in runs})
+    if found == name:
+        return f"{name!r} is the name of a run: `takeback log --run` with it lists the effects of that run."
+    if found:
         return f"Did you mean {found!r}? {lists}"
     return lists
 
