@@ -94,7 +94,8 @@ def _marks(states: dict[str, FileState]) -> tuple[dict[str, int], dict[str, list
     """A number for each path, the same for equal ones; and by directory the paths in it."""
     marks: dict[str, int] = {}
     below: dict[str, list[str]] = {}
-    for resource in sorted([*states][::-1], key=lambda one: -one.count("/")):
+    in_turn = list(reversed(states))
+    for resource in sorted(in_turn, key=lambda one: -one.count("/")):
         state, inside = states[resource], below.get(resource, [])
         if _APART.isdisjoint(state) and state.get("nlink", 1) == 1 and marks.keys() >= set(inside):
             names = frozenset((one.rpartition("/")[2], marks[one]) for one in inside)
