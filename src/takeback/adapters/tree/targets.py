@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.file.states import FileState, blobs_of, lasting, linked_names
+from takeback.adapters.file.states import FileState, blobs_of, linked_names
 from takeback.adapters.tree.git.layout import GitPart, Spot, may_be_gits, spots_of
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import Mixture, in_place, is_dir, is_excluded
@@ -57,6 +57,7 @@ class Rename(NamedTuple):
     replaced: bool  # a file that had the new name
 
 
+_SAME = ("type", "digest", "size", "mode", "uid", "gid", "mtime", "target", "rdev")
 _APART = {"twin", "held", "excluded", "owner_lost", "mixed", "then", "over", "unit", "meta", "left_out"}
 
 
@@ -93,11 +94,14 @@ def _marks(states: dict[str, FileState]) -> tuple[dict[str, int], dict[str, list
     """A number for each path, the same for equal ones; and by directory the paths in it."""
     marks: dict[str, int] = {}
     below: dict[str, list[str]] = {}
-    for resource in sorted(states, key=lambda one: one.split("/"), reverse=True):
+    in_turn = list(reversed(states))
+    for resource in sorted(in_turn, key=lambda one: -one.count("/")):
         state, inside = states[resource], below.get(resource, [])
         if _APART.isdisjoint(state) and state.get("nlink", 1) == 1 and marks.keys() >= set(inside):
-            names = tuple((one.rpartition("/")[2], marks[one]) for one in inside)
-            marks[resource] = hash((json.dumps(lasting(state), sort_keys=True), names))
+            names = frozenset((one.rpartition("/")[2], marks[one]) for one in inside)
+            marks[resource] = hash(
+                (*map(state.get, _SAME), repr((state.get("xattrs"), state.get("holes"))), names)
+            )
         below.setdefault(resource.rpartition("/")[0], []).append(resource)
     return marks, below
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FIELDS = ("ref", "id", "at", "ago", "state", "agent", "run", "summary", "what", "where", "resource")
 _NARROWEST = 20  # columns of a summary, however small the terminal
 _MOST = 10  # paths that --stat lists
+_MANY = 20_000  # paths of an effect; of more a list does not find the renames
 _STYLES = {
     "undone": "dim",
     "aborted": "dim",
@@ -148,7 +149,7 @@ def amount(effect: Effect) -> str:
         return ", ".join([*told, counted(schema, "schema change")] if schema else told)
     if "argv" not in effect.change.args and "roots" not in effect.change.args:
         return ""
-    moves = moves_of(effect.targets)
+    moves = moves_of(effect.targets) if len(effect.targets) <= _MANY else ()
     moved = {path for move in moves for path in move.paths}
     kinds = {"moved": len(moves), "added": 0, "modified": 0, "deleted": 0}
     for target in effect.targets:
