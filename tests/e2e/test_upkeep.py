@@ -217,6 +217,17 @@ def test_doctor_shows_who_is_at_work(takeback: CommandLine, world: World) -> Non
     assert work.startswith(f"process {child.pid} holds run")
 
 
+def test_a_run_where_an_effect_is_meant_is_told(takeback: CommandLine) -> None:
+    takeback.write("a", "1\n")
+    takeback.done("run", "--name", "both", "--", "sh", "-c", "echo 2 > a")
+    run = next(one["id"] for one in takeback.done("runs", "--json").json if one["name"] == "both")
+    for words in (("forget", run), ("forget", run, "--dry-run")):
+        said = takeback(*words)
+        assert said.code == 2 and "is a run, not an effect" in said.err
+    said = takeback("redo", "both")
+    assert said.code == 2 and "is the name of a run" in said.err and "Did you mean" not in said.err
+
+
 def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: CommandLine) -> None:
     first = takeback.write("a", "1")
     takeback.write("b", "1")
