@@ -155,10 +155,10 @@ def test_undo_after_a_commit_takes_back_the_commit_and_leaves_the_box_its_steps(
     assert (world / "b").read_text() == "3\n"
 
 
-@pytest.mark.root
-def test_the_run_of_a_killed_session_is_ended_and_its_steps_stay(world: World) -> None:
+def kill_in_the_middle(world: World, *words: str) -> None:
+    """A shell that has made a file, and waits for the next line."""
     with subprocess.Popen(
-        [sys.executable, "-m", "takeback", "shell"],
+        [sys.executable, "-m", "takeback", "shell", *words],
         cwd=world.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -168,6 +168,11 @@ def test_the_run_of_a_killed_session_is_ended_and_its_steps_stay(world: World) -
             assert process.stdout.readline() == "told\n"
         finally:
             process.kill()
+
+
+@pytest.mark.root
+def test_the_run_of_a_killed_session_is_ended_and_its_steps_stay(world: World) -> None:
+    kill_in_the_middle(world)
 
     takeback("recover")
     (run,) = json.loads(takeback("runs", "--all", "--json"))
@@ -237,17 +242,7 @@ def test_a_dry_run_makes_no_store_and_continues_no_box(world: World, store: Path
 @pytest.mark.root
 def test_the_next_command_removes_what_a_killed_dry_run_left(world: World, store: Path) -> None:
     shell(world, "-c", "true")
-    with subprocess.Popen(
-        [sys.executable, "-m", "takeback", "shell", "--dry-run"],
-        cwd=world.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            assert process.stdin and process.stdout
-            process.stdin.write("echo 1 > a\necho told\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "told\n"
-        finally:
-            process.kill()
+    kill_in_the_middle(world, "--dry-run")
     assert os.listdir(store / "commands")
     takeback("recover")
     assert os.listdir(store / "commands") == []

@@ -225,7 +225,11 @@ def test_a_run_where_an_effect_is_meant_is_told(takeback: CommandLine) -> None:
         said = takeback(*words)
         assert said.code == 2 and "is a run, not an effect" in said.err
     said = takeback("redo", "both")
-    assert said.code == 2 and "is the name of a run" in said.err and "Did you mean" not in said.err
+    assert (
+        said.code == 2
+        and "`takeback log --run both` lists its effects" in said.err
+        and "Did you mean" not in said.err
+    )
 
 
 def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: CommandLine) -> None:

@@ -264,10 +264,10 @@ class Takeback:
 
 def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
     """Open the store at that path or `postgresql://` address, and create it if it does not exist. Opening and reading
-    recover nothing. Before the first change takeback recovers what a crash left, without calling functions, unless
-    `recover` is False. `tb.recovered` lists the recovered effects, `tb.dead_runs()` what is left. `tb.recover()` or a
-    worker recovers that too. `tb.unrecovered` says why recovery failed (a full disk). `blobs`, for a store in
-    PostgreSQL: `s3://bucket/prefix` for its large blobs; give it once, the store remembers it."""
+    do not recover anything. The first change recovers what a crash left, without calling functions, unless `recover`
+    is False. `tb.recovered` lists the recovered effects. `tb.dead_runs()` lists the runs that still need recovery;
+    `tb.recover()` or a worker recovers them. `tb.unrecovered` says why recovery failed, such as a full disk. `blobs`,
+    for a store in PostgreSQL: `s3://bucket/prefix` for its large blobs. Give it once; the store remembers it."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."

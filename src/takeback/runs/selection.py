@@ -79,7 +79,9 @@ def _meant(journal: Journal, name: str, noun: str) -> str:
         return f"Did you mean {found} ({summaries[found]})? {lists}"
     found = closest(name, {info.name for info in runs})
     if found == name:
-        return f"{name!r} is the name of a run: `takeback log --run` with it lists the effects of that run."
+        import shlex
+
+        return f"It is the name of a run: `takeback log --run {shlex.quote(name)}` lists its effects."
     if found:
         return f"Did you mean {found!r}? {lists}"
     return lists
