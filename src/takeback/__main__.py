@@ -4,7 +4,8 @@ import sys
 
 try:
     from takeback.frontends.cli.main import main
-except KeyboardInterrupt:  # nothing was begun
-    sys.exit(130)
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:  # nothing was begun, or everything was told
+    code = 130
+sys.exit(code)

@@ -17,12 +17,12 @@ _GARBAGE = 100_000  # objects
 
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Carry out one command line; its exit code. Without arguments it is that of the process, which ends with it."""
-    if argv is None:
-        # Nothing becomes garbage while modules load, and little does in a command that is over in a moment: by itself
-        # Python would look for it every few hundred objects, which costs more than most commands do.
-        gc.disable()
-        gc.set_threshold(_GARBAGE)
     try:
+        if argv is None:
+            # Nothing becomes garbage while modules load, and little does in a command that is over in a moment: by
+            # itself Python would look for it every few hundred objects, which costs more than most commands do.
+            gc.disable()
+            gc.set_threshold(_GARBAGE)
         from takeback.frontends.cli.answer import answer
 
         code = answer(sys.argv[1:] if argv is None else argv)
