@@ -187,6 +187,26 @@ def test_first_day_8_a_commit_is_taken_back_after_git_status(
     assert status == b""
 
 
+@pytest.mark.parametrize("later", [["run", "--", "mv", "b", "c"], ["mv", "b", "c"], ["mv", "d", "c"]])
+def test_no_merge_brings_back_what_a_later_effect_moved_on(
+    takeback: CommandLine, world: World, later: list[str]
+) -> None:
+    """It would be there twice."""
+    (world / "d").mkdir()
+    (world / "a").write_text("a\n")
+    takeback.done("run", "--", "mv", "a", "d/b" if "d" in later else "b")
+    takeback.done(*later)
+    before = world.picture()
+
+    said = takeback("undo", "@~1", "--merge")
+
+    assert (said.code, world.picture()) == (3, before)
+    assert "Later effects depend on this one" in said.err
+    takeback.done("undo", "@~1", "--cascade")
+    assert (world / "a").read_text() == "a\n"
+    assert not (world / "c").exists()
+
+
 def test_an_edit_of_a_moved_file_travels_back_with_it(takeback: CommandLine, world: World) -> None:
     """So it stands in the README and in docs/concepts/undo.md."""
     (world / "a").write_text("a\n")

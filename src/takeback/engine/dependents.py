@@ -1,13 +1,15 @@
 """Later effects that stand on one: they touch what it touched, said that they need it, or nothing tells them apart."""
 
 from collections.abc import Iterable
+from typing import Any, cast
 
-from takeback.adapters.protocol import Neighbouring, Relating
+from takeback.adapters.protocol import Dividing, Neighbouring, Relating
 from takeback.engine.parts import Parts
 from takeback.engine.portion import standing
 from takeback.errors import InDoubt, Unavailable
 from takeback.model.change import OnConflict
 from takeback.model.effect import Effect, State
+from takeback.model.plan import Bond
 from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.model.resource import Ground, ancestors
 from takeback.storage.protocols import Query
@@ -44,6 +46,36 @@ def related(parts: Parts, effect: Effect, on_conflict: OnConflict) -> Iterable[E
 
 def needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
     return parts.journal.effects(Query(needing=effect.id, states=(State.DONE,), made=True))
+
+
+def barring_merge(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    """Later effects that a merge cannot leave as they are: those that said that they need this one, and those that took
+    away what it had moved. Without them its content would be there twice, under its first name and its last."""
+    yield from needing(parts, effect)
+    if moved := _moved_to(parts, effect):
+        for later in dependents(parts, effect):
+            if moved.touched_by(_taken_away(standing(parts, later))):
+                yield later
+
+
+def _moved_to(parts: Parts, effect: Effect) -> Ground | None:
+    adapter = parts.adapters.get(effect.change.adapter)
+    if adapter is None or not adapter.traits.divides:
+        return None
+    bonds = cast("Dividing", adapter).bonds(effect)
+    moved = {name for bond, names in bonds if bond is Bond.MOVE for name in names}
+    there = [one.resource for one in effect.targets if one.resource in moved and not _is_absent(one.after)]
+    ground = Ground()
+    ground.add(there, effect.id)
+    return ground if there else None
+
+
+def _taken_away(effect: Effect) -> list[str]:
+    return [one.resource for one in effect.targets if _is_absent(one.after) and not _is_absent(one.before)]
+
+
+def _is_absent(state: dict[str, Any]) -> bool:
+    return state.get("type") == "absent"
 
 
 def neighbours(parts: Parts, effect: Effect) -> Iterable[Effect]:

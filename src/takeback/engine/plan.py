@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating, traits_of
-from takeback.engine.dependents import dependents, needing, neighbours, related
+from takeback.engine.dependents import barring_merge, dependents, needing, neighbours, related
 from takeback.engine.parts import Parts, adapter_of, assessed, holders_named, whole
 from takeback.engine.portion import already_undone, being_undone, meant, standing, undone_before
 from takeback.engine.settle import way_out
@@ -231,7 +231,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
         rows = related(parts, effect, wishes.on_conflict) if cascade else ()
         merges = wishes.on_conflict.merges and not cascade and _merges(parts, effect)
         # Whether a later edit of the same file is in the way of a merge is found by merging.
-        same = needing(parts, effect) if merges else dependents(parts, effect, asked)
+        same = barring_merge(parts, effect) if merges else dependents(parts, effect, asked)
         for dependent in (*same, *later, *rows):
             if dependent.id in chosen or dependent.id in blockers:
                 continue
