@@ -219,6 +219,23 @@ def test_an_edit_of_a_moved_file_travels_back_with_it(takeback: CommandLine, wor
     assert ((world / "a").read_text(), (world / "b").read_text()) == ("a\nmine\n", "b\n")
 
 
+def test_a_file_in_the_place_of_a_moved_one_is_said_to_be_another(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("a\n")
+    takeback.done("mv", "a", "b")
+    (world / "new").write_text("b\n")
+    os.replace(world / "new", world / "b")  # as `sed -i` does
+
+    said = takeback("undo")
+
+    assert said.code == 3
+    assert "error: b was replaced since and is not what was moved there." in said.err
+    assert "--force` moves the present one instead." in said.err
+    takeback.done("undo", "--force")
+    assert ((world / "a").read_text(), (world / "b").exists()) == ("b\n", False)
+
+
 def test_skip_conflicts_does_the_rest_and_exits_with_1(takeback: CommandLine, world: World) -> None:
     first = takeback.write("a", "1")
     second = takeback.write("b", "1")

@@ -28,6 +28,8 @@ from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import (
+    FORCE_MOVES,
+    Obstacle,
     Outcome,
     Plan,
     TargetOutcome,
@@ -137,6 +139,8 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in effects) else "undo"
     of_rows = all(is_of_database(one.resource) for one in conflicts)
     hint = _way_out_of_rows(wishes.on_conflict) if of_rows else _way_out(wishes.on_conflict)
+    if {one.obstacle for one in conflicts} == {Obstacle.REPLACED, Obstacle.COMPANION}:
+        hint = f"Nothing was touched. Force {FORCE_MOVES}."
     return refused(conflicts, verb, hint=hint, effect=conflicts[0].effect)
 
 

@@ -35,6 +35,7 @@ class Obstacle(StrEnum):
     OTHER = "other"  # not a change of it, but something that the detail tells: other rows, a rule, an effect that stays
     OPEN = "open"  # a process has it open, and would keep writing to the old file
     MOVED_ON = "moved on"  # what was moved is no longer where it was moved to
+    REPLACED = "replaced"  # another file has the name that it was moved to; undo would move that one
     COMPANION = (
         "companion"  # nothing of its own: it is taken back together with another, which something hinders
     )
@@ -58,6 +59,7 @@ def outcome_from(told: Sequence[Any]) -> TargetOutcome:
     return found._replace(obstacle=Obstacle(found.obstacle))
 
 
+FORCE_MOVES = "moves the present one instead"
 _MOST_NAMED = 5
 _BY_HAND = {
     Obstacle.MOVED_ON: "Put {path} back",

@@ -400,7 +400,8 @@ def _undo_move(move: FileMove, on_conflict: OnConflict) -> list[FileStep]:
         if now_here["type"] == "absent":
             return _in_the_way(targets, here, "is no longer there", Obstacle.MOVED_ON, there)
         if on_conflict is not OnConflict.FORCE:
-            return _in_the_way(targets, here, "is another file now")
+            why = "was replaced since and is not what was moved there"
+            return _in_the_way(targets, here, why, Obstacle.REPLACED)
     sight = _sight_at(there, waiting) or Sight(ABSENT)
     if not same(sight.state, waiting):
         return _in_the_way(targets, there, "is taken by something else now")

@@ -14,7 +14,7 @@ from takeback.model.change import OnConflict
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, UndoResult, out_of_the_way, went_over
+from takeback.model.plan import FORCE_MOVES, Obstacle, Outcome, UndoResult, out_of_the_way, went_over
 from takeback.model.resource import function_in
 from takeback.runs.selection import latest_first
 from takeback.storage.protocols import Blobs, Query
@@ -63,7 +63,7 @@ def with_a_way_out(
         return unsettled_error(tb, wanted.left_out[0], ", and nothing else is left to undo")
     ways = ""
     if isinstance(error, Conflict):
-        ways = ways_out(tb, wanted, wishes)
+        ways = ways_out(tb, wanted, wishes, error.obstacles.values())
         both = _with_those_after(tb, wanted, wishes, error.effect)
         later = _with_later(tb, wanted, wishes, error)
         first = out_of_the_way(error.obstacles, f"{wanted.verb} again") or later
@@ -116,7 +116,10 @@ def with_those_on_it(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any])
     return f"`{wanted.command('--cascade')}` first takes back {names}, which changed the same later."
 
 
-def ways_out(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
+def ways_out(
+    tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any], obstacles: Iterable[str] = ()
+) -> str:
+    """`obstacles`: what is in the way; they decide what force would do."""
     works: dict[str, int] = {}  # and how much it would take back
     for how in ("force", "skip", "merge", "merge-or-skip"):
         if how == wishes["on_conflict"] or (how == "merge-or-skip" and "merge" in works):
@@ -128,7 +131,14 @@ def ways_out(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
                 break
     if works.get("merge-or-skip") == works.get("skip"):
         works.pop("merge-or-skip", None)
-    offers = [f"`{wanted.command(option)}` {what}" for how, option, what in _OFFERS if how in works]
+    kinds = {*obstacles} - {Obstacle.COMPANION}
+    moves = [FORCE_MOVES] if Obstacle.REPLACED in kinds else []
+    offers = [
+        f"`{wanted.command(option)}` "
+        + (", and elsewhere ".join(moves + [what] * (kinds != {Obstacle.REPLACED})) if how == "force" else what)
+        for how, option, what in _OFFERS
+        if how in works
+    ]
     return f"{', '.join(offers)}." if offers else ""
 
 
