@@ -45,6 +45,20 @@ def test_second_eyes_10_a_move_is_left_as_a_whole(
     assert not (world.root / "d/m2").exists()
 
 
+def test_a_dry_run_that_leaves_half_a_move_offers_only_what_takes_back_more(
+    takeback: CommandLine, world: World
+) -> None:
+    (world.root / "a").write_text("1\n")
+    made = _run(takeback, "mv a a2; echo 2 >b; echo 3 >c")
+    (world.root / "a2").write_text("edited\n")
+
+    for options in (["--skip-conflicts"], ["--merge", "--skip-conflicts"]):
+        said = takeback("undo", *options, "--dry-run")
+        assert said.code == 1
+        assert f"hint: `takeback undo {made} --force` " in said.err
+        assert "--merge" not in said.err
+
+
 def test_second_eyes_10_a_move_out_of_a_directory_that_is_gone_leaves_the_file(
     takeback: CommandLine, world: World
 ) -> None:

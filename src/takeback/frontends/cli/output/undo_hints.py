@@ -2,7 +2,7 @@
 changing anything."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +29,7 @@ _OFFERS = (
     ("merge", "--merge", "keeps both"),
     ("merge-or-skip", "--merge --skip-conflicts", "merges what it can and does the rest"),
     ("skip", "--skip-conflicts", "does the rest"),
-    ("force", "--force", "captures the present content and overwrites it"),
+    ("force", "--force", ""),  # depends on what is in the way
 )
 
 
@@ -117,29 +117,38 @@ def with_those_on_it(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any])
 
 
 def ways_out(
-    tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any], obstacles: Iterable[str] = ()
+    tb: "Takeback",
+    wanted: WantedUndo,
+    wishes: dict[str, Any],
+    obstacles: Iterable[str] = (),
+    more_than: int = 0,
 ) -> str:
-    """`obstacles`: what is in the way; they decide what force would do."""
+    """`obstacles`: what is in the way; they decide what force would do. `more_than`: the targets that go back as asked;
+    a way that is offered takes back more."""
     works: dict[str, int] = {}  # and how much it would take back
     for how in ("force", "skip", "merge", "merge-or-skip"):
         if how == wishes["on_conflict"] or (how == "merge-or-skip" and "merge" in works):
             continue
         result = _tried(tb, wanted.carry_out, {**wishes, "on_conflict": how})
-        if result:
-            works[how] = sum(one.outcome is Outcome.UNDONE for one in result.targets)
+        count = sum(one.outcome is Outcome.UNDONE for one in result.targets) if result else 0
+        if result and (count > more_than or not more_than):
+            works[how] = count
             if len(result.targets) > _MANY:
                 break
     if works.get("merge-or-skip") == works.get("skip"):
         works.pop("merge-or-skip", None)
-    kinds = {*obstacles} - {Obstacle.COMPANION}
-    moves = [FORCE_MOVES] if Obstacle.REPLACED in kinds else []
+    does = {"force": _force_does({*obstacles} - {Obstacle.COMPANION})}
     offers = [
-        f"`{wanted.command(option)}` "
-        + (", and elsewhere ".join(moves + [what] * (kinds != {Obstacle.REPLACED})) if how == "force" else what)
-        for how, option, what in _OFFERS
-        if how in works
+        f"`{wanted.command(option)}` {does.get(how, what)}" for how, option, what in _OFFERS if how in works
     ]
     return f"{', '.join(offers)}." if offers else ""
+
+
+def _force_does(obstacles: Collection[str]) -> str:
+    overwrites = "captures the present content and overwrites it"
+    if Obstacle.REPLACED not in obstacles:
+        return overwrites
+    return FORCE_MOVES if len(obstacles) == 1 else f"{FORCE_MOVES}, and elsewhere {overwrites}"
 
 
 def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> bool:

@@ -270,7 +270,11 @@ def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[
             hints.append(f"Something could not be reached; `{rest.command()}` tries again.")
         if Outcome.CONFLICT in found:
             known = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
-            ways = ways_out(tb, rest, {"on_conflict": "skip"}, known.values())
+            planned = result.outcome == "planned" and not wanted.paths
+            back = sum(
+                planned and one.outcome is Outcome.UNDONE and one.effect in left for one in result.targets
+            )
+            ways = ways_out(tb, rest, {"on_conflict": "skip"}, known.values(), back)
             ways = ways or out_of_the_way(known, f"{wanted.verb} again")
             hints.append(ways or with_those_on_it(tb, rest, {"on_conflict": "merge"}) or by_hand(wanted))
     failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
