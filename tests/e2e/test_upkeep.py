@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -185,6 +186,23 @@ def test_doctor_names_a_store_that_is_open_to_others(takeback: CommandLine) -> N
     assert "open to others" in said.out
     assert "chmod 700" in said.out
     assert takeback("log").code == 3
+
+
+@pytest.mark.parametrize("words", [["status"], ["run", "true"], ["doctor"]], ids=" ".join)
+def test_a_directory_that_is_no_store_need_not_be_closed_to_others(
+    takeback: CommandLine, world: World, words: list[str]
+) -> None:
+    (world / "mine").write_text("x")
+    world.root.chmod(0o755)
+
+    said = takeback(*words, TAKEBACK_STORE="./")
+
+    told = said.out + said.err
+    assert said.code not in (0, 4)
+    assert "chmod 700" not in told
+    assert re.search("is no takeback store|is not a takeback store", told)
+    assert re.search("for the usual one", told)
+    assert os.listdir(world.root) == ["mine"]
 
 
 def test_doctor_survives_a_store_of_a_newer_format(takeback: CommandLine) -> None:

@@ -242,8 +242,6 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
     path = os.path.abspath(path)
     there = exists(path)
     removed = "" if there else was_there(path)
-    if os.path.isdir(path):
-        disk.check_private(path)
     if not there or _half_made(path):
         _create(path)
     disk.check_private(path)
@@ -315,17 +313,27 @@ def _staged(path: str) -> str:
     return os.path.join(path, "journal.db.new")
 
 
+def refuse_unfit(path: str) -> None:
+    """Raise unless a store may be made there. Of a directory with other files it is not advised to close it to
+    others: it may be someone's project."""
+    if not os.path.isdir(path):
+        return
+    if os.access(path, os.R_OK | os.X_OK):
+        with disk.reachable(path, "looked at"):
+            names = os.listdir(path)
+        if _strange(names):
+            raise Refused(
+                f"{path} holds other files and is not a takeback store.",
+                hint="Give --store or TAKEBACK_STORE an empty or new directory, or leave them out for the usual one.",
+            )
+    disk.check_private(path)
+
+
 def _create(path: str) -> None:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise Misuse(f"{path} is not a directory.", hint="Give a directory for the store.")
     disk.make_private_directory(path)
-    with disk.reachable(path, "looked at"):
-        names = os.listdir(path)
-    if _strange(names):
-        raise Refused(
-            f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
-        )
-    disk.check_private(path)
+    refuse_unfit(path)
     with disk.reachable(path, "locked"):
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(os.path.join(path, "lock"), flags, disk.FILE_MODE)

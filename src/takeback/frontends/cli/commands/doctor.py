@@ -15,7 +15,7 @@ from takeback.frontends.cli.output.screen import clean, counted, from_here, here
 from takeback.frontends.cli.session.store import nothing_yet, store_path
 from takeback.model.ids import short
 from takeback.model.words import install_hint
-from takeback.storage.sqlite.store import Store, exists, is_remote, local_path
+from takeback.storage.sqlite.store import Store, exists, is_remote, local_path, refuse_unfit
 
 GOOD, WEAK, BAD = "good", "weak", "bad"
 _OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
@@ -138,6 +138,7 @@ def _store(address: str, path: str) -> Finding:
     shown = without_password(address) if is_remote(address) else path
     try:
         if not exists(address):
+            refuse_unfit(path)
             return Finding("store", GOOD, f"{shown}: not there yet, made with the first change")
     except TakebackError as error:
         return Finding("store", BAD, str(error), error.hint)
