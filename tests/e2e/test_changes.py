@@ -135,6 +135,19 @@ def test_rm_of_several_paths_does_what_it_can_and_says_what_it_could_not(
     assert "missing" in said.err
 
 
+def test_a_dry_run_of_rm_of_several_paths_ends_as_the_real_one(takeback: CommandLine, world: World) -> None:
+    (world / "a").write_text("1")
+
+    said = takeback("rm", "a", "missing", "--dry-run")
+    as_json = takeback("rm", "a", "missing", "--dry-run", "--json")
+    neither = takeback("rm", "gone", "missing", "--dry-run")
+
+    assert "Would delete a; undo would be exact.\nWould be refused: missing does not exist" in said.out
+    assert [one["possible"] for one in as_json.json["changes"]] == [True, False]
+    assert (neither.code, takeback("rm", "gone", "missing").code) == (2, 2)
+    assert (said.code, as_json.code, takeback("rm", "a", "missing").code) == (1, 1, 1)
+
+
 def test_rm_of_several_paths_as_json_has_effects_and_errors(takeback: CommandLine, world: World) -> None:
     (world / "a").write_text("a")
 

@@ -21,7 +21,7 @@ from takeback.frontends.cli.command import (
     positional,
     repeated,
 )
-from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble
+from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble, worst_first
 from takeback.frontends.cli.output.screen import from_here, here, shown, took
 from takeback.frontends.cli.session.store import (
     existing,
@@ -39,6 +39,7 @@ from takeback.storage.protocols import Query
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.change import Change
+    from takeback.model.plan import Assessment
     from takeback.model.run import RunInfo
     from takeback.policy.checks import Check
     from takeback.runs.run import Run
@@ -192,40 +193,57 @@ def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") ->
 def tell_plan(
     asked: Asked, tb: "Takeback", changes: "Sequence[Change]", said_no: "Callable[[], str]" = str
 ) -> int:
-    """What would happen, found by looking; exits as the real thing would if it had to refuse. `said_no` asks the
-    checks, as the real thing would: not if there is nothing to change or no way back."""
-    from takeback.engine.parts import adapter_of
-
+    """What would happen, found by looking; exits as the real thing would. `said_no` asks the checks, as the real thing
+    would: not if there is nothing to change or no way back."""
     told: list[dict[str, Any]] = []
     errors: list[TakebackError] = []
     for change in changes:
-        assessment = adapter_of(opened_of(tb).parts, change.adapter).assess(change)
-        lost = list(assessment.lost) if not change.facts.allow_inexact else []
-        possible = bool(assessment.offers) and not lost
-        no = said_no() if possible and not assessment.changes_nothing else ""
-        possible = possible and not no
-        if no:
-            errors.append(ValidationFailed(no, hint="Fix what the check names, then try again."))
-        elif not possible and not assessment.changes_nothing:
-            lacks = f"This could not be taken back: {'; '.join(lost) or change.summary}."
-            errors.append(NoRemedy(lacks, hint=_about_the_loss(asked)))
-        best = assessment.offers[0] if assessment.offers else None
-        told.append(
-            {
-                "summary": change.summary,
-                "resources": list(assessment.resources),
-                "changes_nothing": assessment.changes_nothing,
-                "possible": possible,
-                "lost": list(assessment.lost),
-                "refused": no,
-                "strategy": best.strategy.value if best else None,
-                "exact": best.exact if best else None,
-                "residue": best.residue if best else "",
-            }
-        )
-        _say_plan(asked, told[-1])
-    give(asked, tb, {"dry_run": True, "changes": told} | as_field(asked.screen, errors))
-    return told_trouble(asked.screen, errors)
+        try:
+            plan, error = _planned(asked, tb, change, said_no)
+        except TakebackError as refusal:
+            if len(changes) == 1:
+                raise
+            plan, error = _told_plan(change, None, str(refusal)), refusal
+        told.append(plan)
+        errors += [error] if error else []
+        _say_plan(asked, plan)
+    give(asked, tb, {"dry_run": True, "changes": told} | as_field(asked.screen, worst_first(errors)))
+    told_trouble(asked.screen, errors)
+    return exit_code(any(plan["possible"] and not plan["changes_nothing"] for plan in told), errors)
+
+
+def _planned(
+    asked: Asked, tb: "Takeback", change: "Change", said_no: "Callable[[], str]"
+) -> tuple[dict[str, Any], TakebackError | None]:
+    from takeback.engine.parts import adapter_of
+
+    assessment = adapter_of(opened_of(tb).parts, change.adapter).assess(change)
+    lost = list(assessment.lost) if not change.facts.allow_inexact else []
+    possible, alike = bool(assessment.offers) and not lost, assessment.changes_nothing
+    no = said_no() if possible and not alike else ""
+    plan = _told_plan(change, assessment, no) | {"possible": possible and not no}
+    if no:
+        return plan, ValidationFailed(no, hint="Fix what the check names, then try again.")
+    if possible or alike:
+        return plan, None
+    lacks = f"This could not be taken back: {'; '.join(lost) or change.summary}."
+    return plan, NoRemedy(lacks, hint=_about_the_loss(asked))
+
+
+def _told_plan(change: "Change", assessment: "Assessment | None", refused: str = "") -> dict[str, Any]:
+    """`assessment` is None where even looking was refused."""
+    best = assessment.offers[0] if assessment and assessment.offers else None
+    return {
+        "summary": change.summary,
+        "resources": list(assessment.resources) if assessment else [change.resource],
+        "changes_nothing": bool(assessment and assessment.changes_nothing),
+        "possible": assessment is not None,
+        "lost": list(assessment.lost) if assessment else [],
+        "refused": refused,
+        "strategy": best.strategy.value if best else None,
+        "exact": best.exact if best else None,
+        "residue": best.residue if best else "",
+    }
 
 
 def followable(asked: Asked, error: TakebackError) -> TakebackError:
