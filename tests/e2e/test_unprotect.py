@@ -80,6 +80,9 @@ def test_fresh_eyes_2_without_a_way_back_nothing_is_asked(takeback: CommandLine,
     said = takeback.done("sql", "unprotect", base.address, **base.surroundings)
 
     assert "Gave up" not in said.out
+    assert not any(
+        line.startswith("Protected: ") and line != "Protected: 0 tables" for line in said.out.splitlines()
+    )
 
 
 def test_fresh_eyes_2_what_someone_else_removed_is_recorded_by_the_next_unprotect(

@@ -224,7 +224,10 @@ def _say_cover(
     if cover.protected == ("*",):  # of Redis, which has no tables
         screen.say("Protected: every key")
         return
-    screen.say(f"Protected: {counted(len(cover.protected), 'table')}")
+    # A file of SQLite is protected by the statement that changes it, so it is again with the next one.
+    again = options.action == "unprotect" and not options.dry_run and not options.words and cover.protected
+    head = "No longer protected. The next statement through takeback protects again" if again else "Protected"
+    screen.say(f"{head}: {counted(len(cover.protected), 'table')}")
     say_first(screen.say, [clean(name) for name in cover.protected], _MOST_LISTED, "  ")
     if cover.unprotected:
         screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
