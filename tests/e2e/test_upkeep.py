@@ -299,7 +299,9 @@ def test_status_tells_what_goes_next_and_what_is_pinned(takeback: CommandLine) -
     assert (told["effects"]["pinned"], told["goes_next"]["effect"]) == (1, second["id"])
     assert f"next to go: {second['id'][:8]}" in takeback.done("status").out
     assert takeback("forget", first["id"]).code == 3
-    takeback.done("unpin", first["id"])
+    said = takeback.done("unpin", first["id"], second["id"]).out.splitlines()
+    assert said[0].startswith(f"Unpinned {first['id'][:8]}")
+    assert said[1].startswith(f"Nothing to unpin: {second['id'][:8]}") and said[1].endswith("is not pinned.")
     takeback.done("forget", first["id"])
 
 
