@@ -150,6 +150,35 @@ def test_diff_is_a_real_diff_that_patch_understands(takeback: CommandLine, world
 
 
 @pytest.mark.needs("patch")
+def test_a_rename_by_a_command_is_one_line_wherever_it_is_shown(takeback: CommandLine, world: World) -> None:
+    (world / "a").write_text("a\n")
+    (world / "c").write_text("c\n")
+    (world / "d").mkdir()
+    (world / "d/f").write_text("f\n")
+    before = files(world)
+    words = ("run", "--hold", "--", "sh", "-c", "mv a b; mv d e; echo 2 >> c")
+
+    assert ": 2 moved, 1 modified. " in takeback.done(*words).err
+    takeback.done("apply", "@")
+
+    diff = takeback.done("diff").out
+    for told in (takeback.done("show").out, takeback.done("log", "--stat").out, diff):
+        assert sorted(re.findall(r"\S+ → \S*(?:b|e)\b", told)) == ["a → b", "d → e"]
+        assert not re.search("nothing|/dev/null|  d/f", told)
+    subprocess.run(
+        ["patch", "-R", "-p1", "--no-backup-if-mismatch"], input=diff.encode(), cwd=world.root, check=True
+    )
+    assert files(world) == before
+    parts = takeback.done("diff", "--json").json["parts"]
+    assert {os.path.basename(one["resource"]) for one in parts} == {"a", "b", "c", "d", "e", "f"}
+
+
+def files(world: World) -> dict[str, str]:
+    found = (one for one in world.root.rglob("*") if one.is_file())
+    return {os.path.relpath(one, world.root): one.read_text() for one in found}
+
+
+@pytest.mark.needs("patch")
 def test_a_diff_that_reaches_beyond_the_current_directory_begins_at_the_root(
     takeback: CommandLine, world: World
 ) -> None:
@@ -231,8 +260,7 @@ def test_diff_of_binary_modes_links_moves_and_directories_is_a_summary(
     assert "binary, nothing → 3 bytes" in told[0]
     assert "mode 0644 → 0600" in told[1]
     assert "a symbolic link to bin" in told[2]
-    assert "moved away from here" in told[3]
-    assert "moved here" in told[3]
+    assert "bin → bin2: moved\n" in told[3]
     assert "- inner.txt (7 bytes)" in told[4]
     assert "-inside" in takeback.done("diff", "@", "d/inner.txt").out
 

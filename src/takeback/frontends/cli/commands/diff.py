@@ -29,14 +29,15 @@ def _diff(asked: Asked) -> int:
     with existing(asked) as tb:
         only = resource_of(options.path) if options.path else ""
         if run := opened_of(tb).run_meant(options.id):
-            id, parts = run.id, _parts_of_run(tb, run, only)
+            id, parts, of = run.id, _parts_of_run(tb, run, only), None
         else:
             effect = tb.effect(options.id)
             if "database" in effect.change.args:
                 return _diff_rows(asked, tb, effect)
             id, parts = effect.id, parts_of(tb, effect, only)
+            of = None if only else effect
         give(asked, tb, {"id": id, "parts": [_part_json(part) for part in parts]})
-        say_parts(screen, parts)
+        say_parts(screen, parts, of)
     return 0
 
 

@@ -24,8 +24,9 @@ from takeback.frontends.cli.command import (
 )
 from takeback.frontends.cli.output.differences import (
     hint_at_shell,
+    numbers_of,
     outcome_json,
-    say_changes,
+    say_changes_of,
     say_made,
     say_parts,
     seconds,
@@ -38,7 +39,7 @@ from takeback.frontends.cli.session.project import refuse_unaskable
 from takeback.frontends.cli.session.store import agent_of, opened, own_directory, rehearsal
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
-from takeback.runs.commands.outcome import CommandOutcome, in_numbers, left_behind, why_final
+from takeback.runs.commands.outcome import CommandOutcome, left_behind, why_final
 from takeback.runs.commands.request import (
     ON_FAILURE,
     CommandRequest,
@@ -203,7 +204,7 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
     assert outcome.effect
     name = outcome.effect.id
     while True:
-        say_changes(outcome.changes)
+        say_changes_of(outcome)
         answer = answered("Apply it? [y: apply, n: discard, s: show it, Enter: leave it held]", _ANSWERS, "")
         if answer == "apply":
             run.apply(name)
@@ -213,7 +214,8 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
             return outcome._replace(effect=None, dropped=tb.effect(name))
         if not answer:
             return outcome
-        say_parts(asked.screen, difference(tb.store.blobs, tb.effect(name)))
+        effect = tb.effect(name)
+        say_parts(asked.screen, difference(tb.store.blobs, effect), effect)
 
 
 def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> int:
@@ -260,18 +262,18 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
 
 
 def _say_what_if(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
-    what = in_numbers(outcome.changes) or "nothing"
+    what = numbers_of(outcome) or "nothing"
     if outcome.exit_code and asked.options.on_failure == "undo":
         warn(f"takeback: it failed ({failed}), so its changes would be dropped: {what}; nothing was changed.")
     else:
         warn(f"takeback: would change: {what}; nothing was changed.")
-    say_changes(outcome.changes)
+    say_changes_of(outcome)
 
 
 def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
     from takeback.sandbox.ability import git_links
 
-    dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
+    dropped = f"; dropped: {numbers_of(outcome)}" if outcome.changes else ""
     warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.{way_to_apply(outcome)}")
     if hint := hint_at_shell(command_in(asked.options.command), outcome.exit_code):
         warn(f"hint: {clean(hint)}")
@@ -299,7 +301,7 @@ def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
         warn(f"takeback: it failed ({failed}), so nothing was changed.{why}")
     name = short(outcome.effect.id)
     apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
-    warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
+    warn(f"takeback: held {name}: {numbers_of(outcome)}. `takeback diff {name}` shows it, "
          f"`takeback {apply}` makes it, `takeback discard {name}` drops it.")  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from takeback.audit.diff import in_words
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.command import Asked, Command, Does, positional
 from takeback.frontends.cli.output.attention import call_json, facts_of_call, standing_of
-from takeback.frontends.cli.output.log_table import partly_undone
+from takeback.frontends.cli.output.log_table import moves_in, named_move, partly_undone
 from takeback.frontends.cli.output.screen import (
     Here,
     Screen,
@@ -166,12 +166,20 @@ def _say_targets(screen: Screen, effect: Effect, place: Here, undone: Sequence[s
         _say_tables(screen, effect)
         return
     gone = set(undone)
-    for target in effect.targets[:_MOST_TARGETS]:
-        before, after = in_words(effect, target.before), in_words(effect, target.after)
-        taken = screen.paint(" (undone)", "dim") if target.resource in gone else ""
-        screen.say(f"Target   {shown(target.resource, place)}: {clean(before)} → {clean(after)}{taken}")
-    if len(effect.targets) > _MOST_TARGETS:
-        screen.say(f"         and {len(effect.targets) - _MOST_TARGETS:,} more")
+    # One of which a name was taken back without the other is listed by its names.
+    moves = [one for one in moves_in(effect) if gone.isdisjoint(one.paths) or gone.issuperset(one.paths)]
+    moved = {path for one in moves for path in one.paths}
+    told = [("Moved", named_move(one, place), one.old) for one in moves]
+    for target in effect.targets:
+        if target.resource not in moved:
+            before, after = in_words(effect, target.before), in_words(effect, target.after)
+            words = f"{shown(target.resource, place)}: {clean(before)} → {clean(after)}"
+            told.append(("Target", words, target.resource))
+    for name, words, resource in told[:_MOST_TARGETS]:
+        taken = screen.paint(" (undone)", "dim") if resource in gone else ""
+        screen.say(f"{name:<9}{words}{taken}")
+    if len(told) > _MOST_TARGETS:
+        screen.say(f"         and {len(told) - _MOST_TARGETS:,} more")
 
 
 def _say_tables(screen: Screen, effect: Effect) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import traits_of
@@ -13,7 +13,7 @@ from takeback.audit.diff import quoted as quoted_name
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked
-from takeback.frontends.cli.output.log_table import moves_of
+from takeback.frontends.cli.output.log_table import moves_in, named_move
 from takeback.frontends.cli.output.screen import (
     Here,
     Screen,
@@ -37,6 +37,7 @@ from takeback.model.settings import bytes_in_words
 from takeback.runs.commands.outcome import Changed, CommandOutcome, in_numbers
 
 if TYPE_CHECKING:
+    from takeback.adapters.tree.targets import Rename
     from takeback.api import Takeback
     from takeback.runs.boxes.command import BoxOutcome
 
@@ -133,17 +134,34 @@ def say_changes(changes: Sequence[Changed]) -> None:
             warn(f"  {sign} {line}")
 
 
+def say_changes_of(outcome: CommandOutcome) -> None:
+    """What a command changed: what it moved first."""
+    moves, rest = _moves_and_rest(outcome)
+    say_first(warn, [named_move(move, here()) for move in moves], _LISTED, "  > ")
+    say_changes(rest)
+
+
+def numbers_of(outcome: CommandOutcome) -> str:
+    """`1 moved, 2 added`; empty if there is nothing."""
+    moves, rest = _moves_and_rest(outcome)
+    return ", ".join(filter(None, (f"{len(moves):,} moved" if moves else "", in_numbers(rest))))
+
+
+def _moves_and_rest(outcome: CommandOutcome) -> "tuple[Sequence[Rename], list[Changed]]":
+    """Seen in its effect; without one every path is by itself."""
+    effect = outcome.effect or outcome.dropped
+    moves = moves_in(effect) if effect else ()
+    moved = {path for move in moves for path in move.paths}
+    return moves, [one for one in outcome.changes if one.resource not in moved]
+
+
 def say_made(asked: Asked, outcome: CommandOutcome, why: str) -> None:
     """What a command did that is an effect now; `why` it failed, if it did."""
     effect = outcome.effect
     assert effect
-    moves = moves_of(effect.targets)
-    moved = {path for move in moves for path in move.paths}
-    rest = [one for one in outcome.changes if one.resource not in moved]
     if asked.screen.terminal:
-        lines = [f"{shown(move.old, here())} → {shown(move.new, here())}" for move in moves]
-        say_first(warn, lines, _LISTED, "  > ")
-        say_changes(rest)
+        say_changes_of(outcome)
+    moves, rest = _moves_and_rest(outcome)
     told = [f"{len(moves):,} moved"] if moves else []
     told += [f"{in_numbers(rest)} ({sizes(rest)})"] if rest or not moves else []
     though = f", though it failed ({why})" if outcome.exit_code else ""
@@ -172,19 +190,32 @@ def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     if "database" in effect.change.args:
         say_rows(screen, tb, effect)
     elif effect.targets:
-        say_parts(screen, parts_of(tb, effect, ""))
+        say_parts(screen, parts_of(tb, effect, ""), effect)
 
 
-def say_parts(screen: Screen, parts: tuple[DiffPart, ...]) -> None:
-    if not parts:
+def say_parts(screen: Screen, parts: tuple[DiffPart, ...], effect: Effect | None = None) -> None:
+    """`effect`: what it moved is told as such, not as what went here and came there. Of a move onto a file its lines
+    tell what was overwritten."""
+    moves = [one for one in moves_in(effect) if not one.replaced] if effect else []
+    targets = effect.targets if effect else ()
+    moved = {path for move in moves for path in move.paths}
+    parts = tuple(part for part in parts if part.resource not in moved)
+    if not parts and not moves:
         screen.say("It touched nothing that can be compared.")
     place = here()
     below = os.fsencode(place.directory) + b"/"
     # For `patch`, the paths of one answer all begin in the current directory or all at the root.
-    if screen.terminal or all(path_of(part.resource).startswith(below) for part in parts):
-        parts = tuple(_from_here(part, below) for part in parts)
+    paths = [path_of(one) for one in (*(part.resource for part in parts), *moved)]
+    near = screen.terminal or all(path.startswith(below) for path in paths)
     for part in parts:
-        _say_part(screen, part, place)
+        _say_part(screen, _from_here(part, below) if near else part, place)
+    states = [(one.resource, {one.before.get("type"), one.after.get("type")}) for one in targets]
+    files = {resource for resource, types in states if types == {"file", "absent"}}
+    # Last, because `patch` takes lines after such a head as part of it.
+    for move in moves:
+        screen.say(f"{screen.paint(named_move(move, place), 'bold')}: moved")
+        if not (screen.terminal or screen.colour):
+            _put_lines(screen, _as_git(move, files, below if near else b"/"))
 
 
 def _from_here(part: DiffPart, below: bytes) -> DiffPart:
@@ -199,17 +230,35 @@ def _from_here(part: DiffPart, below: bytes) -> DiffPart:
     return part._replace(lines=(*(names.get(one, one) for one in part.lines[:2]), *part.lines[2:]))
 
 
+def _as_git(move: "Rename", files: Collection[str], root: bytes) -> Iterator[bytes]:
+    """As `patch` and `git apply` understand it: each file by itself."""
+    old, new = path_of(move.old), path_of(move.new)
+    for path in [path_of(one) for one in move.paths if one in files]:
+        if path == old or path.startswith(old + b"/"):
+            went, came = (one.removeprefix(root) for one in (path, new + path[len(old) :]))
+            yield b"diff --git " + quoted_name(b"a/" + went) + b" " + quoted_name(b"b/" + came)
+            yield b"similarity index 100%"
+            yield b"rename from " + quoted_name(went)
+            yield b"rename to " + quoted_name(came)
+
+
+def _put_lines(screen: Screen, lines: Iterable[bytes]) -> None:
+    """For a program: the bytes as they are, so that `patch` can use them."""
+    if not screen.speaks:
+        return
+    with printing():
+        put("", end="")
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(line + b"\n" for line in lines)
+
+
 def _say_part(screen: Screen, part: DiffPart, place: Here) -> None:
     for words in part.words:
         screen.say(f"{screen.paint(shown(part.resource, place), 'bold')}: {clean(words)}")
     if not screen.speaks:
         return
     if not (screen.terminal or screen.colour):
-        # For a program: the bytes as they are, so that `patch` can use them.
-        with printing():
-            put("", end="")
-            sys.stdout.flush()
-            sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
+        _put_lines(screen, part.lines)
         return
     styles = {b"+": "green", b"-": "red", b"@": "cyan"}
     for number, line in enumerate(part.lines):

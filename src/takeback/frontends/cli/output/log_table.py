@@ -17,6 +17,7 @@ from takeback.frontends.cli.output.screen import (
     local_time,
     near,
     near_text,
+    shown,
 )
 from takeback.model.database import is_of_database
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -149,7 +150,7 @@ def amount(effect: Effect) -> str:
         return ", ".join([*told, counted(schema, "schema change")] if schema else told)
     if "argv" not in effect.change.args and "roots" not in effect.change.args:
         return ""
-    moves = moves_of(effect.targets) if len(effect.targets) <= _MANY else ()
+    moves = moves_in(effect)
     moved = {path for move in moves for path in move.paths}
     kinds = {"moved": len(moves), "added": 0, "modified": 0, "deleted": 0}
     for target in effect.targets:
@@ -157,6 +158,21 @@ def amount(effect: Effect) -> str:
             before, after = target.before.get("type"), target.after.get("type")
             kinds["added" if before == "absent" else "deleted" if after == "absent" else "modified"] += 1
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+
+
+def moves_in(effect: Effect) -> "Sequence[Rename]":
+    """What it moved: by `takeback mv`, or by a command."""
+    if effect.change.kind != "move":
+        return moves_of(effect.targets) if len(effect.targets) <= _MANY else ()
+    from takeback.adapters.tree.targets import Rename
+
+    old, new = effect.change.resource, effect.change.args["to"]
+    replaced = any(one.resource == new and one.before.get("type") != "absent" for one in effect.targets)
+    return (Rename(old, new, (old, new), replaced),)
+
+
+def named_move(move: "Rename", place: Here) -> str:
+    return f"{shown(move.old, place)} → {shown(move.new, place)}"
 
 
 def moves_of(targets: "Sequence[Target]") -> "Sequence[Rename]":
@@ -194,15 +210,22 @@ def _beside(effect: Effect, told: TableContext) -> str:
 
 def stat_lines(effect: Effect, place: Here, undone: Sequence[str] = ()) -> list[str]:
     """The paths that it changed, for --stat; `undone` are those that were taken back."""
-    if undone:
-        gone = set(undone)
-        stand = (display(one.resource) for one in effect.targets if one.resource not in gone)
-        taken = [f"  {clean(line)} (undone)" for line in folded(map(display, undone), _MOST, place)]
-        return [*(f"  {clean(line)}" for line in folded(stand, _MOST, place)), *taken]
-    if "database" in effect.change.args:
+    if "database" in effect.change.args and not undone:
         return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
-    paths = (display(one.resource) for one in effect.targets if not one.resource.startswith("call://"))
-    return [f"  {clean(line)}" for line in folded(paths, _MOST, place)]
+    paths = {one.resource for one in effect.targets if not one.resource.startswith("call://")}
+    gone = paths.intersection(undone)
+    return [f"  {line}{end}" for some, end in ((paths - gone, ""), (gone, " (undone)"))
+            for line in _stat_of(effect, some, place)]  # fmt: skip
+
+
+def _stat_of(effect: Effect, paths: set[str], place: Here) -> list[str]:
+    """A move with both its names among these paths is one line."""
+    moves = [move for move in moves_in(effect) if paths.issuperset(move.paths)]
+    lines = [named_move(move, place) for move in moves[:_MOST]]
+    more = [f"and {len(moves) - _MOST:,} more moves"] if len(moves) > _MOST else []
+    moved = {path for move in moves for path in move.paths}
+    rest = (display(one.resource) for one in effect.targets if one.resource in paths - moved)
+    return [*lines, *more, *(clean(line) for line in folded(rest, _MOST, place))]
 
 
 def formatted(pattern: str, effects: Sequence[Effect], told: TableContext) -> Iterator[str]:

@@ -10,7 +10,7 @@ from takeback.audit.views import undo_json
 from takeback.errors import Blocked, Conflict, Failed, InDoubt, Refused, Stuck, TakebackError
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble, worst_first
-from takeback.frontends.cli.output.log_table import moves_of, partly_undone
+from takeback.frontends.cli.output.log_table import moves_in, moves_of, partly_undone
 from takeback.frontends.cli.output.screen import (
     clean,
     counted,
@@ -380,9 +380,7 @@ def _renames(
 ) -> Iterable[tuple[str, str, Collection[str], bool]]:
     """Those that `made` did; of a redo, those that `effect`, its undo, took back."""
     if made.change.kind == "move":
-        old, new = made.change.resource, made.change.args["to"]
-        replaced = any(one.resource == new and one.before.get("type") != "absent" for one in made.targets)
-        return [(old, new, (old, new), replaced)]
+        return moves_in(made)
     if asked.options.force:
         return ()
     turned = [Target(one.resource, one.after, one.before) for one in effect.targets]
