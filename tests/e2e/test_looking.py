@@ -158,6 +158,10 @@ def test_a_rename_by_a_command_is_one_line_wherever_it_is_shown(takeback: Comman
     before = files(world)
     words = ("run", "--hold", "--", "sh", "-c", "mv a b; mv d e; echo 2 >> c")
 
+    planned = takeback.done(words[0], "--dry-run", *words[2:]).err
+    assert "would change: 2 moved, 1 modified; nothing was changed.\n  > " in planned
+    assert sorted(re.findall("  > (.*)", planned)) == ["a → b", "d → e"]
+    assert "  - " not in planned and "  + " not in planned
     assert ": 2 moved, 1 modified. " in takeback.done(*words).err
     takeback.done("apply", "@")
 

@@ -104,7 +104,9 @@ def test_equal_files_are_no_rename(takeback: CommandLine, world: World) -> None:
     for name in ("a", "b"):
         (world / name).write_text("same")
         os.utime(world / name, (1, 1))
-    takeback.done("run", "--", "sh", "-c", "mv a c; mv b d")
+    words = ("--", "sh", "-c", "mv a c; mv b d")
+    assert "2 added, 2 deleted" in takeback.done("run", "--dry-run", *words).err
+    takeback.done("run", *words)
 
     assert "2 added, 2 deleted" in takeback.done("log").out
     assert "Took back 4 files" in takeback.done("undo").out
@@ -112,7 +114,10 @@ def test_equal_files_are_no_rename(takeback: CommandLine, world: World) -> None:
 
 def test_a_renamed_file_that_was_edited_too_is_two_lines(takeback: CommandLine, world: World) -> None:
     (world / "a").write_text("a")
-    takeback.done("run", "--", "sh", "-c", "mv a b; echo more >> b")
+    words = ("--", "sh", "-c", "mv a b; printf b > b; touch -d 2001-02-03 b")
+    os.utime(world / "a", (981158400, 981158400))
+    assert "1 added, 1 deleted" in takeback.done("run", "--dry-run", *words, TZ="UTC").err
+    takeback.done("run", *words)
 
     undone = takeback.done("undo").out
 

@@ -16,7 +16,15 @@ from takeback.model.ids import short
 from takeback.model.resource import file_resource
 from takeback.runs.change import Options, drop_change, hold_change, make_change
 from takeback.runs.commands import outcome as outcomes
-from takeback.runs.commands.merge import ADAPTER, UNSAVED, Merge, drop_layer, read_changes, read_merge
+from takeback.runs.commands.merge import (
+    ADAPTER,
+    UNSAVED,
+    Merge,
+    drop_layer,
+    read_changes,
+    read_merge,
+    read_moves,
+)
 from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox
 from takeback.runs.commands.request import CommandRequest, Pipes, TerminalUse, shown, told
 from takeback.runs.commands.scratch import CommandRoom, hidden, room_of, workshop
@@ -239,6 +247,7 @@ def tried(
             stopped=ended.stopped,
             leftover=ended.leftover,
             changes=read_changes(layer) if ended.layer else (),
+            moves=tuple(read_moves(layer)) if ended.layer else (),
         )
     if printed:
         outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)

@@ -26,6 +26,7 @@ from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.progress import SILENT, Progress
+from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource
 from takeback.model.run import Lease, Owner
 from takeback.runs.commands.outcome import Changed, changed, why_final
@@ -36,9 +37,10 @@ from takeback.storage.owners import KilledCommand, is_busy, killed_commands
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from takeback.adapters.file.states import FileState
+    from takeback.adapters.tree.targets import Rename
     from takeback.sandbox.differences import LeftPath
     from takeback.storage.protocols import Blobs
 
@@ -231,6 +233,61 @@ def read_changes(layer: str) -> tuple[Changed, ...]:
         else:
             found.append(Changed("modified" if there else "added", resource, size_of(left.source)))
     return tuple(found)
+
+
+_MOST_COMPARED = 64 << 20  # bytes that the report of a dry run is worth
+
+
+def read_moves(layer: str) -> "Sequence[Rename]":
+    """What a command renamed, for the report of a dry run. Only files that agree in everything else are read."""
+    from takeback.adapters.tree.targets import renames
+    from takeback.sandbox.differences import differences
+
+    went: dict[bytes, FileState] = {}
+    came: dict[bytes, FileState] = {}
+    sources: dict[bytes, bytes] = {}
+    for left in _readable(differences(layer, Stack())):
+        if left.source is None:
+            went[left.path] = _at_a_glance(left.path)
+        else:
+            came[left.path], sources[left.path] = _at_a_glance(left.source), left.source
+    both = {repr(one) for one in went.values()} & {repr(one) for one in came.values()}
+    alike = [(path, one) for side in (went, came) for path, one in side.items() if repr(one) in both]
+    if not both or sum(one.get("size", 0) for _, one in alike) > _MOST_COMPARED:
+        return ()
+    for path, one in alike:
+        one["digest"] = _digest(sources.get(path, path)) if one["type"] == "file" else ""
+    gone = [Target(file_resource(path), one, {"type": "absent"}) for path, one in went.items()]
+    return renames(
+        [*gone, *(Target(file_resource(path), _at_a_glance(path), one) for path, one in came.items())]
+    )
+
+
+def _at_a_glance(path: bytes) -> "FileState":
+    """Without its content."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return {"type": "absent"}
+    state = {"mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
+    if stat.S_ISDIR(status.st_mode):
+        return {"type": "dir", **state}
+    state |= {"mtime": status.st_mtime_ns, "nlink": status.st_nlink}
+    if stat.S_ISREG(status.st_mode):
+        return {"type": "file", **state, "size": status.st_size}
+    if stat.S_ISLNK(status.st_mode):
+        return {"type": "symlink", **state, "target": os.fsdecode(os.readlink(path))}
+    return {"type": "other", **state, "rdev": status.st_rdev}
+
+
+def _digest(path: bytes) -> str:
+    import hashlib
+
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return repr(path)  # like no other
 
 
 def _readable(lefts: "Iterator[LeftPath]") -> "Iterator[LeftPath]":

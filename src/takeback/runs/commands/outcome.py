@@ -16,6 +16,7 @@ from takeback.runs.workflows.function import digest_of
 from takeback.sandbox.ability import in_words as unmapped
 
 if TYPE_CHECKING:
+    from takeback.adapters.tree.targets import Rename
     from takeback.sandbox.ability import Ability
 
 
@@ -75,6 +76,7 @@ class CommandOutcome(NamedTuple):
     dropped: Effect | None = None  # its changes, if they can still be applied
     final: "Final | None" = None  # why they cannot, if they were dropped for good
     used_terminal: bool = False  # it read input from the terminal
+    moves: "tuple[Rename, ...]" = ()  # of a dry run: what it renamed; of others their effect shows it
 
     @property
     def held(self) -> bool:

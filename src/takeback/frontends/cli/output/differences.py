@@ -148,9 +148,8 @@ def numbers_of(outcome: CommandOutcome) -> str:
 
 
 def _moves_and_rest(outcome: CommandOutcome) -> "tuple[Sequence[Rename], list[Changed]]":
-    """Seen in its effect; without one every path is by itself."""
     effect = outcome.effect or outcome.dropped
-    moves = moves_in(effect) if effect else ()
+    moves = moves_in(effect) if effect else outcome.moves
     moved = {path for move in moves for path in move.paths}
     return moves, [one for one in outcome.changes if one.resource not in moved]
 
@@ -194,8 +193,8 @@ def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
 
 
 def say_parts(screen: Screen, parts: tuple[DiffPart, ...], effect: Effect | None = None) -> None:
-    """`effect`: what it moved is told as such, not as what went here and came there. Of a move onto a file its lines
-    tell what was overwritten."""
+    """What `effect` moved is one line, not something that went here and came there. A move onto a file stays two parts:
+    they show what was overwritten."""
     moves = [one for one in moves_in(effect) if not one.replaced] if effect else []
     targets = effect.targets if effect else ()
     moved = {path for move in moves for path in move.paths}
