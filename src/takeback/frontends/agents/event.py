@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     SESSION_START = "session-start"
     PROMPT = "prompt"
     BEFORE_CALL = "before-call"
@@ -15,6 +15,9 @@ class Kind(StrEnum):
     SUBAGENT_START = "subagent-start"
     SUBAGENT_END = "subagent-end"
     OTHER = "other"
+
+
+Kind = EventKind  # the short name in this room; a record of the journal has a Kind of its own
 
 
 class Tool(StrEnum):
@@ -45,11 +48,14 @@ class Event(NamedTuple):
     turn: str = ""  # the host's id of the prompt, where it has one
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     refusal: str = ""  # BEFORE_CALL, PROMPT: the call does not run, and the model reads this reason
     context: str = ""  # what the model reads with the event: PROMPT, SESSION_START, AFTER_CALL
     command: str = ""  # BEFORE_CALL of SHELL: what runs instead; no host uses it yet
     notice: str = ""  # what the person reads, where the host can show it
+
+
+Answer = HookAnswer  # the short name in this room
 
 
 def fingerprint(event: Event) -> str:
