@@ -46,7 +46,7 @@ def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
 class Manner(NamedTuple):
     """How a watch differs from one that begins and ends in one `with` block."""
 
-    key: str = ""  # any process can end it by this
+    key: str = ""  # any process can end it by this, or continue it
     late: bool = (
         False  # it is proposed when it ends, and only if something was found: nothing is known of a call
     )
@@ -203,7 +203,9 @@ class Watch:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
         summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
         change = Change(ADAPTER, WATCH, roots[0], summary, args)
-        terms = Terms(self._manner.key or next_key(core, change), agent=core.agent)
+        # What has no call is not asked for by anybody, so it has no key.
+        key = "" if self._manner.late else self._manner.key or next_key(core, change)
+        terms = Terms(key, agent=core.agent)
         self._proposal = begin(parts, core.lease, change, terms)
 
     def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None:
