@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import takeback
-from takeback.errors import TakebackError
+from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.sessions import Sessions
 from takeback.frontends.agents.shim import BEFORE, ROOT
@@ -184,15 +184,13 @@ class Daemon:
 
     def _replied(self, request: Request) -> Reply:
         try:
-            payload = json.loads(request.payload or b"{}")
-            if not isinstance(payload, dict):
-                raise ValueError("what the agent said is no object")
+            payload = _object(request.payload)
             dialect = speaker(request.host, payload)
             event = dialect.read(payload, request.environment, _agent(request.parent))
             return dialect.answer(event, payload, self._sessions.answer(event))
         except TakebackError as error:
             return self._failed(request, f"{error} {error.way_on}".strip())
-        except Exception as error:  # whatever it is, a call is not let through without a way back
+        except Exception as error:  # noqa: BLE001 whatever it is, no call is let through without a way back
             import traceback
 
             self._note(traceback.format_exc())
@@ -240,6 +238,18 @@ def _request(connection: socket.socket) -> Request | None:
     pairs = rest[:environment].decode("utf-8", "surrogateescape").split("\0")
     told = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     return Request(words[2], words[3], int(words[4]), words[7], told, rest[environment:])
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(raw or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Refused(
+            "What the agent said is no JSON object.", hint="It may be of a version that is not known."
+        )
+    return cast("dict[str, Any]", found)
 
 
 def _packed(reply: Reply) -> bytes:

@@ -355,7 +355,7 @@ class Session:
         if since == self._told:
             return ""
         undos = self._tb.store.journal.effects(Query(undos=True, told_after=since, states=(State.DONE,)))
-        return taken_back(self._tb.store.journal, [one for one in undos], self._run.id)
+        return taken_back(self._tb.store.journal, list(undos), self._run.id)
 
 
 def _summary(event: Event) -> str:

@@ -3,9 +3,9 @@
 It runs at every call, with `python -I -S`, so it imports nothing but what is built in. Its exit codes: 0 go on, 2 the
 call is denied. Before a call it denies whatever goes wrong; after one it never stops the agent.
 
-A request is a line `takeback 1 HOST EVENT PID LENGTH LENGTH`, then the environment and the payload; the answer is a line
-`EXIT LENGTH LENGTH`, then what goes to the standard output and to the standard error; or the line `again`, from a daemon
-that makes room for another version.
+A request is a line `takeback 1 HOST EVENT PID LENGTH LENGTH ROOT`, then the environment and the payload. The answer is a
+line `EXIT LENGTH LENGTH`, then what goes to the standard output and to the standard error; or the line `again`, from a
+daemon that makes room for another version.
 """
 
 import posix
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     before = event in BEFORE
     try:
         exit, out, err = _asked(host, event, _BEFORE_SECONDS if before else _SECONDS)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 whatever it is, no call goes on without an answer
         reason = str(error) if isinstance(error, Unanswered) else f"{type(error).__name__}: {error}"
         if not before:
             return 0
@@ -53,10 +53,10 @@ def _asked(host: str, event: str, seconds: float) -> tuple[int, bytes, bytes]:
     payload, environment = _read(), _environment()
     head = f"takeback 1 {host} {event} {posix.getppid()} {len(environment)} {len(payload)} {ROOT}\n"
     request = head.encode("utf-8", "surrogateescape") + environment + payload
-    for _ in range(3):
-        answer = _exchanged(request, seconds)
-        if answer != b"again\n":
-            break
+    answer = _exchanged(request, seconds)
+    for _ in range(2):
+        if answer == b"again\n":
+            answer = _exchanged(request, seconds)
     line, _, rest = answer.partition(b"\n")
     try:
         exit, out, err = map(int, line.split())
@@ -181,7 +181,7 @@ def _started():  # type: ignore[no-untyped-def]  # pyright: ignore
                 words = [sys.executable, "-I", "-c", code, ROOT, store()]
                 posix.execve(sys.executable, words, environment)
         finally:
-            posix._exit(0)
+            posix._exit(0)  # pyright: ignore[reportPrivateUsage]
     posix.close(write)
     posix.waitpid(child, 0)
     posix.set_blocking(read, False)

@@ -39,8 +39,8 @@ def taken_back(journal: Journal, undos: Sequence[Effect], run: str) -> str:
     names = "; ".join(f"{short(one.id)} ({one.change.summary})" for one in gone[:_LISTED])
     more = f" and {len(gone) - _LISTED} more" if len(gone) > _LISTED else ""
     return (
-        f"takeback: some of your earlier changes do not stand any more, so files are not as you left them: {names}{more}. "
-        f"Concerned: {_listed(list(paths))}. Read a file again before you edit it."
+        f"takeback: some of your earlier changes do not stand any more, so files are not as you left them: {names}"
+        f"{more}. Concerned: {_listed(list(paths))}. Read a file again before you edit it."
     )
 
 
