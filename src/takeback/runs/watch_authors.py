@@ -195,7 +195,9 @@ class Telling:
             without = self._by_others(targets, now, family.union(*theirs))
             left |= dict.fromkeys((one for one in found if one not in without and one not in left), other.id)
         others = {resource: pid for resource, pid in found.items() if resource not in left}
-        return Authorship(others, left, frozenset(self._surely(targets, now, family)))
+        # Calls of one agent at the same time have the same processes.
+        alone = all(_process(other).get("pid") != self._pid for other in beside)
+        return Authorship(others, left, frozenset(self._surely(targets, now, family) if alone else ()))
 
     def also_others(self, targets: Sequence[Target], now: "dict[str, Authors | None]") -> set[str]:
         """Of these, what a process of someone else changed as well."""

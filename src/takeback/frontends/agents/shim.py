@@ -3,9 +3,9 @@
 It runs at every call, with `python -I -S`, so it imports nothing but what is built in. Its exit codes: 0 go on, 2 the
 call is denied. Before a call it denies whatever goes wrong; after one it never stops the agent.
 
-A request is a line `takeback 1 HOST EVENT PID LENGTH LENGTH ROOT`, then the environment and the payload. The answer is a
-line `EXIT LENGTH LENGTH`, then what goes to the standard output and to the standard error; or the line `again`, from a
-daemon that makes room for another version.
+A request is a line `takeback 1 HOST EVENT PID LENGTH LENGTH ROOT`, then the environment and the payload. The answer is
+a line `EXIT LENGTH LENGTH`, then what goes to the standard output and to the standard error; or the line `again`, from
+a daemon that makes room for another version.
 """
 
 import posix
