@@ -12,6 +12,7 @@ from takeback.frontends.agents.settings import (
     document_of,
     plugin_commands,
     plugin_text,
+    rest_of,
     rewritten,
     with_hooks,
     without_hooks,
@@ -71,7 +72,8 @@ def content_of(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise Refused(
-            f"{path} cannot be read: {error.strerror}.", hint="Nothing was changed. Check the file and your rights."
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Nothing was changed. Check the file and your rights.",
         ) from None
 
 
@@ -168,8 +170,8 @@ def _left(tb: "Takeback", effect: "Effect", settings: HookSettings, data: bytes)
         return True
     old = b"".join(opened_of(tb).parts.blobs.read(before["digest"])) if before.get("digest") else b""
     was = document_of(settings.host, settings.file, old)
-    rest = without_hooks(document_of(settings.host, settings.file, data))
-    return without_hooks(was) == rest or not (old.strip() and rest)
+    now = document_of(settings.host, settings.file, data)
+    return rest_of(settings.host, was) == rest_of(settings.host, now)
 
 
 def _made_directory(tb: "Takeback", directory: str) -> "list[Effect]":

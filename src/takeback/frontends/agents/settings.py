@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from takeback.errors import Misuse, Refused
 from takeback.frontends.agents import hosts
-from takeback.frontends.agents.hosts import Host, HookPoint
+from takeback.frontends.agents.hosts import HookPoint, Host
 
 _SHIM = re.compile(r"takeback/frontends/agents/shim\.py(?!\w)")
 _HOOKS = "hooks"
@@ -179,6 +179,13 @@ def without_hooks(document: dict[str, Any]) -> dict[str, Any]:
     if kept == hooks:
         return document
     return {**document, _HOOKS: kept} if kept else {key: document[key] for key in document if key != _HOOKS}
+
+
+def rest_of(host: Host, document: dict[str, Any]) -> dict[str, Any]:
+    """What is not ours, without empty lists: two documents alike in this differ only by an installation."""
+    hooks = _object(without_hooks(document).get(_HOOKS))
+    kept = {event: groups for event, groups in hooks.items() if groups != []}
+    return {**host.PREAMBLE, **document, _HOOKS: kept}
 
 
 def _without(group: Any) -> Any:
