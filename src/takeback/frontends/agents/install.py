@@ -177,8 +177,13 @@ def _left(tb: "Takeback", effect: "Effect", settings: HookSettings, data: bytes)
 def _made_directory(tb: "Takeback", directory: str) -> "list[Effect]":
     """The effect that made the directory for the settings, if nothing else is in it."""
     from takeback.model.effect import State
+    from takeback.model.resource import path_of
 
     if not os.path.isdir(directory) or os.listdir(directory):
         return []
-    made = tb.effects(path=directory, state=State.DONE, newest=True, limit=1)
-    return [one for one in made if one.change.kind == "mkdir"]
+    around = tb.effects(path=directory, state=State.DONE, newest=True)
+    return [
+        one
+        for one in around
+        if one.change.kind == "mkdir" and path_of(one.change.resource) == os.fsencode(directory)
+    ][:1]
