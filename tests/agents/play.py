@@ -1,0 +1,217 @@
+"""Plays a scene in a real agent: the model says its turns, and at the agreed moments the scene acts on the world."""
+
+import os
+import secrets
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.agents.drivers import DRIVERS
+from tests.agents.family import Agent, Deed, Hooks, Rules, Shell, Start
+from tests.agents.model import Model, Request
+
+_SOON = 60.0  # seconds until a moment must have come
+
+
+class Now(NamedTuple):
+    """What an act finds: where the project is, and who the agent is."""
+
+    project: Path
+    home: Path
+    agent: int  # the number of its process
+    meeting: int  # of the process that waits in the call; 0 between calls
+
+
+Act = Callable[[Now], None]
+
+
+class Prompt(NamedTuple):
+    text: str
+    turns: tuple[tuple[Deed, ...], ...] = ()
+    by: str = "user"  # or "agent": a subagent gets it
+
+
+class Scene(NamedTuple):
+    """What the model does, what others do at which moment, and what is different afterwards.
+
+    A command that holds `{meet}` waits there until the act of that name has been done: see `meet`. `wants` names every path
+    that differs afterwards, with its content; nothing for one that is gone.
+    """
+
+    name: str
+    prompts: tuple[Prompt, ...]
+    wants: Mapping[str, str | None]
+    meetings: Mapping[str, Act] = {}
+    between: Mapping[tuple[str, int], Act] = {}  # before that turn of that prompt is said
+    rules: Rules | None = None
+    killed: bool = False  # the agent does not come to its end
+    without: tuple[str, ...] = ()  # agents that have no such thing
+
+
+class Played(NamedTuple):
+    requests: list[Request]
+    output: str
+    errors: str
+    exit: int  # of the last prompt; negative for a signal
+
+    @property
+    def results(self) -> list[str]:
+        """What the tools gave back, as the model heard it at the end."""
+        last = [request for request in self.requests if request.prompt]
+        return last[-1].results if last else []
+
+
+class NotPlayed(AssertionError):
+    """The agent hung, did not end well, or a moment never came."""
+
+
+def play(
+    agent: str,
+    scene: Scene,
+    home: Path,
+    project: Path,
+    hooks: Hooks | None = None,
+    *,
+    acts: Mapping[str, Act] | None = None,
+    after: Callable[[str], None] = lambda prompt: None,
+    user: int | None = None,
+) -> Played:
+    """`acts` replaces acts at meetings by name; `after` is called when a prompt has ended; `user` plays it, where root asks.
+
+    Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force.
+    """
+    driver = DRIVERS[agent]
+    home.mkdir(parents=True, exist_ok=True)
+    driver.settle(home, hooks, scene.rules)
+    if user is not None:
+        _give(home, user)
+    return _Performance(driver, scene, home, project, dict(scene.meetings) | dict(acts or {}), user).play(after)
+
+
+class _Performance:
+    def __init__(
+        self, driver: Agent, scene: Scene, home: Path, project: Path, meetings: Mapping[str, Act], user: int | None
+    ) -> None:
+        self.driver, self.scene, self.home, self.project, self.user = driver, scene, home, project, user
+        # A sleep of its own length is found in any sandbox, and says nothing to the agent.
+        self.sleeps = {name: f"86400.{secrets.randbelow(10**9):09}" for name in meetings}
+        self.meetings = meetings
+        self.agent = 0
+        self.troubles: list[BaseException] = []
+        self.over = threading.Event()
+
+    def play(self, after: Callable[[str], None]) -> Played:
+        script = {
+            prompt.text: [[self._call(deed) for deed in turn] for turn in prompt.turns] for prompt in self.scene.prompts
+        }
+        output, errors, code, again = "", "", 0, False
+        threads = [threading.Thread(target=self._meet, args=(name,)) for name in self.meetings]
+        with Model(script, self._between) as model:
+            for thread in threads:
+                thread.start()
+            try:
+                for prompt in self.scene.prompts:
+                    if prompt.by == "user":
+                        start = self.driver.start(self.home, model.port, prompt.text, again, self.scene.rules)
+                        code, said, complaint = self._run(start)
+                        output, errors, again = output + said, errors + complaint, True
+                        after(prompt.text)
+            finally:
+                self.over.set()
+                for thread in threads:
+                    thread.join()
+        played = Played(model.requests, output, errors, code)
+        self._judge(played, [*model.troubles, *self.troubles])
+        return played
+
+    def _call(self, deed: Deed) -> tuple[str, object]:
+        if isinstance(deed, Shell):
+            command = deed.command
+            for name, sleep in self.sleeps.items():
+                command = command.replace(f"{{{name}}}", f"sleep {sleep}")
+            deed = deed._replace(command=command)
+        return self.driver.call(deed, self.project)
+
+    def _run(self, start: Start) -> tuple[int, str, str]:
+        rights = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
+        process = subprocess.Popen(
+            start.words, cwd=self.project, env=start.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True, umask=0o022, **rights,
+        )  # fmt: skip
+        self.agent = process.pid
+        try:
+            output, errors = process.communicate(timeout=start.seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            raise NotPlayed(f"{self.driver.name} hung in {self.scene.name}:\n{output[-2000:]}\n{errors[-2000:]}") from None
+        return process.returncode, output, errors
+
+    def _judge(self, played: Played, troubles: list[BaseException]) -> None:
+        tail = f"\n{played.output[-2000:]}\n{played.errors[-2000:]}"
+        where = f"{self.driver.name}, {self.scene.name}: "
+        if troubles:
+            raise NotPlayed(f"{where}{troubles!r}{tail}") from troubles[0]
+        if not self.scene.killed and played.exit != 0:
+            raise NotPlayed(f"{where}exit {played.exit}{tail}")
+        said = {(request.prompt, request.turn) for request in played.requests}
+        for prompt in self.scene.prompts if not self.scene.killed else ():
+            if prompt.turns and (prompt.text, len(prompt.turns)) not in said:
+                raise NotPlayed(f"{where}the turns of {prompt.text!r} were not all asked for: {sorted(said)}{tail}")
+
+    def _between(self, prompt: str, turn: int) -> None:
+        if act := self.scene.between.get((prompt, turn)):
+            act(Now(self.project, self.home, self.agent, 0))
+
+    def _meet(self, name: str) -> None:
+        """Waits for the process that sleeps so long, acts, and lets it go on."""
+        try:
+            while not (found := sleeper(self.sleeps[name])):
+                if self.over.wait(0.02):
+                    raise NotPlayed(f"no call came to the meeting {name!r}")
+            parent = parent_of(found)
+            self.meetings[name](Now(self.project, self.home, self.agent, found))
+            os.kill(found, signal.SIGTERM)
+            ended(parent) if self.scene.killed else None
+        except Exception as error:  # noqa: BLE001 - it is raised again where the test is
+            self.troubles.append(error)
+
+
+def sleeper(length: str) -> int:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if file.read().split(b"\0")[:2] == [b"sleep", length.encode()]:
+                    return int(name)
+        except OSError:
+            continue
+    return 0
+
+
+def parent_of(process: int) -> int:
+    with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def ended(process: int) -> None:
+    """Waits until a process of others has ended."""
+    import select
+
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        if not select.select([handle], [], [], _SOON)[0]:
+            raise NotPlayed(f"process {process} did not end")
+    finally:
+        os.close(handle)
+
+
+def _give(home: Path, user: int) -> None:
+    for directory, names, files in os.walk(home):
+        for name in (".", *names, *files):
+            os.lchown(os.path.join(directory, name), user, user)
