@@ -117,7 +117,7 @@ class Codex:
         vendor = "node_modules/@openai/codex-linux-{cpu}/vendor/{machine}-unknown-linux-musl/bin/codex"
         provider = f'{{name="mock",base_url="http://127.0.0.1:{port}/v1",wire_api="responses",env_key="MOCK_KEY"'
         settings = {
-            "model": '"gpt-5.3-codex"', "model_provider": '"mock"', "approval_policy": '"on-request"' if rules else '"never"',
+            "model": '"gpt-5.5"', "model_provider": '"mock"', "approval_policy": '"on-request"' if rules else '"never"',
             "sandbox_mode": '"danger-full-access"', "check_for_update_on_startup": "false", "analytics.enabled": "false",
             "model_providers.mock": f"{provider},supports_websockets=false}}",
         }  # fmt: skip
@@ -148,14 +148,10 @@ class Gemini:
                 return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
-        own = {
-            "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
-            "telemetry": {"enabled": False}, "privacy": {"usageStatisticsEnabled": False},
-            "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
-        }  # fmt: skip
-        write(home / "rig/gemini.json", own)  # apart from the user's settings, which may hold takeback's hooks
         place = home / ".gemini/settings.json"
         found = read(place)
+        # Of what no variable can say: with a model elsewhere it asks which kind of key it has.
+        found.setdefault("security", {}).setdefault("auth", {})["selectedType"] = "gemini-api-key"
         if hooks:
             found["hooks"] = {event: [self._hook(hooks, event)] for event in hooks.events or self.events}
         write(place, found)
@@ -181,7 +177,7 @@ class Gemini:
         environment = {
             **surroundings(home), "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{port}", "GEMINI_API_KEY": "none",
             "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true",
-            "GEMINI_CLI_SYSTEM_DEFAULTS_PATH": str(home / "rig/gemini.json"),
+            "GEMINI_TELEMETRY_ENABLED": "false",
         }  # fmt: skip
         return Start([*words, "-p", prompt, "-o", "json"], environment, 90)
 

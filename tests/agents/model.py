@@ -82,7 +82,7 @@ class Model:
         for one in said:
             if one.result:
                 done += 1
-            elif named := [name for name in self.script if name in map(str.strip, one.text.splitlines())]:
+            elif named := [name for name in self.script if name in (line.strip(' "') for line in one.text.splitlines())]:
                 prompt, done = named[-1], 0
         return prompt, done
 

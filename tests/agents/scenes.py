@@ -22,7 +22,7 @@ SCENES = (
     ),
     Scene(
         "deleted tree",
-        (Prompt("clean up", ((Shell("rm -rf docs"),),)),),
+        (Prompt("clean up", ((Shell("rm -r docs"),),)),),
         {"docs": None, "docs/a.md": None, "docs/b.md": None, "docs/note.txt": None, "docs/empty": None},
     ),
 )
