@@ -11,6 +11,7 @@ from tests.agents.family import (
     Delegate,
     Edit,
     Hooks,
+    Notebook,
     Read,
     Rules,
     Shell,
@@ -42,6 +43,9 @@ class ClaudeCode:
             case Delegate(prompt):
                 kind = {"subagent_type": "general-purpose", "run_in_background": False}
                 return "Agent", {"description": "part of it", "prompt": prompt, **kind}
+            case Notebook(path, cell, source):
+                words = {"cell_id": cell, "new_source": source, "edit_mode": "replace"}
+                return "NotebookEdit", {"notebook_path": str(project / path), **words}
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         place = home / ".claude/settings.json"
@@ -93,6 +97,8 @@ class Codex:
                 return "exec_command", {"cmd": f"cat {shlex.quote(path)}"}
             case Delegate(prompt):
                 return "spawn_agent", {"message": prompt}
+            case Notebook():
+                raise NotImplementedError(f"{self.name} has no tool for notebooks")
 
     def _patch(self, body: str) -> tuple[str, Any]:
         return "apply_patch", f"*** Begin Patch\n{body}*** End Patch\n"
@@ -146,6 +152,8 @@ class Gemini:
                 return "read_file", {"file_path": str(project / path)}
             case Delegate(prompt):
                 return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
+            case Notebook():
+                raise NotImplementedError(f"{self.name} has no tool for notebooks")
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         place = home / ".gemini/settings.json"
@@ -188,7 +196,8 @@ class Opencode:
 
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
         match deed:
-            case Shell(command):
+            case Shell(command, background):
+                command = f"({command}) >/dev/null 2>&1 &" if background else command  # it has no word for that
                 return "bash", {"command": command, "description": "as the scene says"}
             case Write(path, text):
                 return "write", {"filePath": str(project / path), "content": text}
@@ -198,6 +207,8 @@ class Opencode:
                 return "read", {"filePath": str(project / path)}
             case Delegate(prompt):
                 return "task", {"description": "part of it", "prompt": prompt, "subagent_type": "general"}
+            case Notebook():
+                raise NotImplementedError(f"{self.name} has no tool for notebooks")
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         bash = {word: kind for word, kind in self._decisions(rules)}

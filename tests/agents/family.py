@@ -36,7 +36,15 @@ class Delegate(NamedTuple):
     prompt: str
 
 
-Deed = Shell | Write | Edit | Read | Delegate
+class Notebook(NamedTuple):
+    """A cell of a notebook gets this source."""
+
+    path: str
+    cell: str
+    source: str
+
+
+Deed = Shell | Write | Edit | Read | Delegate | Notebook
 
 
 class Hooks(NamedTuple):

@@ -2,12 +2,15 @@
 
 import os
 import secrets
+import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.agents.drivers import DRIVERS
 from tests.agents.family import Agent, Deed, Hooks, Rules, Shell, Start
@@ -17,12 +20,13 @@ _SOON = 60.0  # seconds until a moment must have come
 
 
 class Now(NamedTuple):
-    """What an act finds: where the project is, and who the agent is."""
+    """What an act finds, and how it waits for a call or lets it go on."""
 
     project: Path
     home: Path
     agent: int  # the number of its process
-    meeting: int  # of the process that waits in the call; 0 between calls
+    meet: Callable[[str], int]  # waits until a call is at the meeting of that name; the number of the process there
+    release: Callable[[str], None]  # lets the call at that meeting go on, and waits until its shell has ended
 
 
 Act = Callable[[Now], None]
@@ -34,21 +38,28 @@ class Prompt(NamedTuple):
     by: str = "user"  # or "agent": a subagent gets it
 
 
+Worlds = Mapping[str, Any]  # path from the project: its content, None where it is gone, ... for any other difference
+
+
 class Scene(NamedTuple):
     """What the model does, what others do at which moment, and what is different afterwards.
 
-    A command that holds `{meet}` waits there until the act of that name has been done: see `meet`. `wants` names every path
-    that differs afterwards, with its content; nothing for one that is gone.
+    A command that holds `{name}` of a meeting waits there until the act of that name has been done; where there is no
+    act, until another act releases it. `wants` names every path that differs afterwards, but for what is in `.git`.
     """
 
     name: str
     prompts: tuple[Prompt, ...]
-    wants: Mapping[str, str | None]
-    meetings: Mapping[str, Act] = {}
+    wants: Worlds
+    meetings: Mapping[str, Act | None] = {}
     between: Mapping[tuple[str, int], Act] = {}  # before that turn of that prompt is said
     rules: Rules | None = None
     killed: bool = False  # the agent does not come to its end
+    instead: Mapping[str, Worlds] = {}  # of an agent that does otherwise
     without: tuple[str, ...] = ()  # agents that have no such thing
+
+    def world(self, agent: str) -> Worlds:
+        return self.instead.get(agent, self.wants)
 
 
 class Played(NamedTuple):
@@ -93,7 +104,13 @@ def play(
 
 class _Performance:
     def __init__(
-        self, driver: Agent, scene: Scene, home: Path, project: Path, meetings: Mapping[str, Act], user: int | None
+        self,
+        driver: Agent,
+        scene: Scene,
+        home: Path,
+        project: Path,
+        meetings: Mapping[str, Act | None],
+        user: int | None,
     ) -> None:
         self.driver, self.scene, self.home, self.project, self.user = driver, scene, home, project, user
         # A sleep of its own length is found in any sandbox, and says nothing to the agent.
@@ -108,7 +125,9 @@ class _Performance:
             prompt.text: [[self._call(deed) for deed in turn] for turn in prompt.turns] for prompt in self.scene.prompts
         }
         output, errors, code, again = "", "", 0, False
-        threads = [threading.Thread(target=self._meet, args=(name,)) for name in self.meetings]
+        threads = [
+            threading.Thread(target=self._meet, args=(name, act)) for name, act in self.meetings.items() if act
+        ]
         with Model(script, self._between) as model:
             for thread in threads:
                 thread.start()
@@ -162,22 +181,39 @@ class _Performance:
             if prompt.turns and (prompt.text, len(prompt.turns)) not in said:
                 raise NotPlayed(f"{where}the turns of {prompt.text!r} were not all asked for: {sorted(said)}{tail}")
 
+    def _now(self) -> Now:
+        return Now(self.project, self.home, self.agent, self._at, self._release)
+
     def _between(self, prompt: str, turn: int) -> None:
         if act := self.scene.between.get((prompt, turn)):
-            act(Now(self.project, self.home, self.agent, 0))
+            act(self._now())
 
-    def _meet(self, name: str) -> None:
+    def _meet(self, name: str, act: Act) -> None:
         """Waits for the process that sleeps so long, acts, and lets it go on."""
         try:
-            while not (found := sleeper(self.sleeps[name])):
-                if self.over.wait(0.02):
-                    raise NotPlayed(f"no call came to the meeting {name!r}")
-            parent = parent_of(found)
-            self.meetings[name](Now(self.project, self.home, self.agent, found))
-            os.kill(found, signal.SIGTERM)
-            ended(parent) if self.scene.killed else None
+            self._at(name)
+            act(self._now())
+            self._release(name) if self.scene.killed else self._wake(name)
         except Exception as error:  # noqa: BLE001 - it is raised again where the test is
             self.troubles.append(error)
+
+    def _at(self, name: str) -> int:
+        until = time.monotonic() + _SOON
+        while not (found := sleeper(self.sleeps[name])):
+            if self.over.wait(0.02) or time.monotonic() > until:
+                raise NotPlayed(f"no call came to the meeting {name!r}")
+        return found
+
+    def _wake(self, name: str) -> None:
+        with suppress(ProcessLookupError):  # killed with the agent
+            os.kill(self._at(name), signal.SIGTERM)
+
+    def _release(self, name: str) -> None:
+        found = sleeper(self.sleeps[name])
+        if found:  # else the agent took it along when it was killed
+            parent = parent_of(found)
+            self._wake(name)
+            ended(parent)
 
 
 def sleeper(length: str) -> int:
@@ -198,8 +234,6 @@ def parent_of(process: int) -> int:
 
 def ended(process: int) -> None:
     """Waits until a process of others has ended."""
-    import select
-
     try:
         handle = os.pidfd_open(process)
     except ProcessLookupError:

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +29,11 @@ class Entry(NamedTuple):
 Manifest = Mapping[str, Entry]
 
 
-def look(root: Path, without: tuple[str, ...] = ()) -> Manifest:
-    """Every path below the root, by its name from there; `without` are names from there, with all below them."""
+def look(root: Path, start: Path | None = None, without: tuple[str, ...] = (".git",)) -> Manifest:
+    """Every path below the root, by its name from `start`; `without` are such names, with all below them."""
     found: dict[str, Entry] = {}
     for directory, names, files in os.walk(root):
-        inside = os.path.relpath(directory, root)
+        inside = os.path.relpath(directory, start or root)
         names[:] = [name for name in names if os.path.normpath(f"{inside}/{name}") not in without]
         for name in (*names, *files):
             inner = os.path.normpath(f"{inside}/{name}")
@@ -73,6 +75,38 @@ def differences(before: Manifest, after: Manifest, times: bool = True) -> dict[s
         if fields := [name for name in fields if times or name != "mtime"]:
             found[path] = ", ".join(fields)
     return found
+
+
+class Place(NamedTuple):
+    """Where a scene is played: all that it may change is below `top`."""
+
+    top: Path
+    project: Path
+    home: Path
+    records: Path
+
+    def look(self) -> Manifest:
+        """Of the project and what is beside it, by names from the project. Of git's own state: see `git`."""
+        return look(self.top, self.project)
+
+
+def set_out(directory: Path) -> Place:
+    place = Place(directory / "top", directory / "top/project", directory / "home", directory / "records")
+    lay_out(place.project)
+    (place.top / "other").mkdir()
+    (place.top / "other/config.toml").write_text("port = 1\n")
+    place.home.mkdir()
+    place.records.mkdir()
+    return place
+
+
+def clear(home: Path) -> None:
+    """Ends every process that still has this home: what an agent left running."""
+    mark = f"HOME={home}".encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                os.kill(int(name), signal.SIGKILL)
 
 
 def lay_out(project: Path) -> None:
