@@ -41,6 +41,10 @@ def meet_first(name: str) -> Act:
     return act
 
 
+def wait_until_asked(prompt: str, turn: int) -> Act:
+    return lambda now: now.asked(prompt, turn)
+
+
 def agent_is_killed(now: Now) -> None:
     os.kill(now.agent, signal.SIGKILL)
     ended(now.agent)

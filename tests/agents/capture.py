@@ -38,7 +38,10 @@ def main(words: list[str]) -> int:
     return int(decided.get("--exit", "0"))
 
 
-_NAMES = ("CLAUDE", "CODEX", "GEMINI", "OPENCODE")
+_NAMES = (
+    "CLAUDE_PROJECT_DIR", "CLAUDE_PID", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_ENV_FILE",
+    "CLAUDE_CODE_SESSION_ATTENDED", "CODEX_", "GEMINI_SESSION_ID", "GEMINI_PROJECT_DIR", "GEMINI_CWD", "OPENCODE_PID",
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

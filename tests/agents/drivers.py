@@ -96,7 +96,7 @@ class Codex:
             case Read(path):
                 return "exec_command", {"cmd": f"cat {shlex.quote(path)}"}
             case Delegate(prompt):
-                return "spawn_agent", {"message": prompt}
+                return "multi_agent_v1/spawn_agent", {"message": prompt}
             case Notebook():
                 raise NotImplementedError(f"{self.name} has no tool for notebooks")
 

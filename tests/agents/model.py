@@ -55,6 +55,11 @@ class Model:
     def port(self) -> int:
         return self._server.server_address[1]
 
+    def asked(self) -> set[tuple[str, int]]:
+        """The turns of each prompt that were asked for, the last sentence included."""
+        with self._lock:
+            return {(request.prompt, request.turn) for request in self.requests if request.prompt}
+
     def say(self, wire: Wire, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
         said = wire.asked(body)
         prompt, done = self._place(said)

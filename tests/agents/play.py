@@ -16,7 +16,7 @@ from tests.agents.drivers import DRIVERS
 from tests.agents.family import Agent, Deed, Hooks, Rules, Shell, Start
 from tests.agents.model import Model, Request
 
-_SOON = 60.0  # seconds until a moment must have come
+_SOON = 30.0  # seconds until a moment must have come
 
 
 class Now(NamedTuple):
@@ -26,6 +26,7 @@ class Now(NamedTuple):
     home: Path
     agent: int  # the number of its process
     meet: Callable[[str], int]  # waits until a call is at the meeting of that name; the number of the process there
+    asked: Callable[[str, int], None]  # waits until that turn of that prompt was asked for
     release: Callable[[str], None]  # lets the call at that meeting go on, and waits until its shell has ended
 
 
@@ -55,6 +56,7 @@ class Scene(NamedTuple):
     between: Mapping[tuple[str, int], Act] = {}  # before that turn of that prompt is said
     rules: Rules | None = None
     killed: bool = False  # the agent does not come to its end
+    broken_off: tuple[str, ...] = ()  # agents that stop asking the model there
     instead: Mapping[str, Worlds] = {}  # of an agent that does otherwise
     without: tuple[str, ...] = ()  # agents that have no such thing
 
@@ -116,6 +118,7 @@ class _Performance:
         # A sleep of its own length is found in any sandbox, and says nothing to the agent.
         self.sleeps = {name: f"86400.{secrets.randbelow(10**9):09}" for name in meetings}
         self.meetings = meetings
+        self.met: dict[str, tuple[int, int]] = {}  # who sleeps there, and the shell that waits for it
         self.agent = 0
         self.troubles: list[BaseException] = []
         self.over = threading.Event()
@@ -129,6 +132,7 @@ class _Performance:
             threading.Thread(target=self._meet, args=(name, act)) for name, act in self.meetings.items() if act
         ]
         with Model(script, self._between) as model:
+            self.model = model
             for thread in threads:
                 thread.start()
             try:
@@ -176,13 +180,14 @@ class _Performance:
             raise NotPlayed(f"{where}{troubles!r}{tail}") from troubles[0]
         if not self.scene.killed and played.exit != 0:
             raise NotPlayed(f"{where}exit {played.exit}{tail}")
-        said = {(request.prompt, request.turn) for request in played.requests}
-        for prompt in self.scene.prompts if not self.scene.killed else ():
+        said = self.model.asked()
+        cut = self.scene.killed or self.driver.name in self.scene.broken_off
+        for prompt in self.scene.prompts if not cut else ():
             if prompt.turns and (prompt.text, len(prompt.turns)) not in said:
                 raise NotPlayed(f"{where}the turns of {prompt.text!r} were not all asked for: {sorted(said)}{tail}")
 
     def _now(self) -> Now:
-        return Now(self.project, self.home, self.agent, self._at, self._release)
+        return Now(self.project, self.home, self.agent, self._at, self._asked, self._release)
 
     def _between(self, prompt: str, turn: int) -> None:
         if act := self.scene.between.get((prompt, turn)):
@@ -198,22 +203,30 @@ class _Performance:
             self.troubles.append(error)
 
     def _at(self, name: str) -> int:
+        self._wait_for(lambda: name in self.met or self._look_for(name), f"no call came to the meeting {name!r}")
+        return self.met[name][0]
+
+    def _look_for(self, name: str) -> bool:
+        if found := sleeper(self.sleeps[name]):
+            self.met[name] = found, parent_of(found)
+        return bool(found)
+
+    def _asked(self, prompt: str, turn: int) -> None:
+        self._wait_for(lambda: (prompt, turn) in self.model.asked(), f"turn {turn} of {prompt!r} was not asked for")
+
+    def _wait_for(self, come: Callable[[], object], complaint: str) -> None:
         until = time.monotonic() + _SOON
-        while not (found := sleeper(self.sleeps[name])):
+        while not come():
             if self.over.wait(0.02) or time.monotonic() > until:
-                raise NotPlayed(f"no call came to the meeting {name!r}")
-        return found
+                raise NotPlayed(complaint)
 
     def _wake(self, name: str) -> None:
         with suppress(ProcessLookupError):  # killed with the agent
             os.kill(self._at(name), signal.SIGTERM)
 
     def _release(self, name: str) -> None:
-        found = sleeper(self.sleeps[name])
-        if found:  # else the agent took it along when it was killed
-            parent = parent_of(found)
-            self._wake(name)
-            ended(parent)
+        self._wake(name)
+        ended(self.met[name][1])
 
 
 def sleeper(length: str) -> int:

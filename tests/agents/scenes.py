@@ -10,6 +10,7 @@ from tests.agents.acts import (
     release,
     user_appends,
     user_writes,
+    wait_until_asked,
 )
 from tests.agents.family import Deed, Delegate, Edit, Notebook, Read, Rules, Shell, Write
 from tests.agents.play import Prompt, Scene
@@ -39,7 +40,7 @@ FILES = (
     scene(
         "edit what is not there",
         Read("src/app.py"),
-        Edit("src/app.py", "    return 7", "    return 2"),
+        Edit("src/app.py", "nothing of this is in it", "    return 2"),
         wants={},
     ),
     scene("write a file", Write("docs/new.md", "new\n"), wants={"docs/new.md": "new\n"}),
@@ -129,7 +130,7 @@ TOGETHER = (
     ),
     scene(
         "leave a program running",
-        Shell("(echo begun > begun.txt; {job}; echo late > late.txt) >/dev/null 2>&1 &"),
+        Shell("setsid sh -c 'echo begun > begun.txt; {job}; echo late > late.txt' >/dev/null 2>&1 &"),
         Shell("echo other > other.txt"),
         wants={"begun.txt": "begun\n", "other.txt": "other\n", "late.txt": "late\n"},
         meetings={"job": None},
@@ -142,6 +143,7 @@ TOGETHER = (
             Prompt("do a part of it", ((Shell("echo sub > sub.txt"),),), by="agent"),
         ),
         {"sub.txt": "sub\n", "main.txt": "main\n"},
+        between={("delegate", 2): wait_until_asked("do a part of it", 1)},  # in Codex both work at the same time
     ),
 )
 
@@ -175,7 +177,7 @@ OTHERS = (
 RULES = Rules(denied="rm", asked="touch", allowed="mkdir")
 APPROVALS = (
     scene("denied", Shell("rm docs/a.md"), wants={}, rules=RULES),
-    scene("asked", Shell("touch asked.txt"), wants={}, rules=RULES),
+    scene("asked", Shell("touch asked.txt"), wants={}, rules=RULES, broken_off=("opencode",)),
     scene("allowed", Shell("mkdir made"), wants={"made": DIRECTORY}, rules=RULES),
 )
 
@@ -186,6 +188,7 @@ ENDS = (
         wants={"begun.txt": "begun\n", "late.txt": "late\n"},
         meetings={"call": agent_is_killed},
         killed=True,
+        instead=dict.fromkeys(("codex", "gemini", "opencode"), {"begun.txt": "begun\n"}),  # they take the shell along
     ),
     scene(
         "daemon is killed",
