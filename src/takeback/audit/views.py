@@ -131,6 +131,16 @@ def checkpoint_json(point: Checkpoint) -> dict[str, Any]:
     }
 
 
+def prompt_json(point: Checkpoint) -> dict[str, Any]:
+    """A prompt to a coding agent."""
+    return {
+        "id": point.id,
+        "number": int(point.label.removeprefix("prompt ")),
+        "text": point.summary,
+        "at": iso(point.at),
+    }
+
+
 def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """`undone`: by effect that is partly undone now, the paths that were taken back."""
     parted = undone or {}
