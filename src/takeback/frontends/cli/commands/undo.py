@@ -178,7 +178,7 @@ def _session_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) ->
     finished = finished_just_now(tb, "undo", ())
     if finished and was_finished(tb, asked.options, finished):
         return tell_finished(asked, tb, "undo", finished)
-    wanted = wanted_of_session(tb, asked.options, _how(asked.options))
+    wanted = wanted_of_session(asked, tb, _how(asked.options))
     return tell_result(asked, tb, wanted, *taken_back(asked, tb, wanted, wishes))
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import now, opened_of
 from takeback.errors import Refused
-from takeback.frontends.cli.output.screen import ago, clean, counted
+from takeback.frontends.cli.command import Asked
+from takeback.frontends.cli.output.prompt_lines import prompt_line
+from takeback.frontends.cli.output.screen import Screen, ago, clean, counted
 from takeback.frontends.cli.output.undo_hints import WantedUndo
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -72,13 +74,15 @@ def _another(tb: "Takeback", than: AgentSession) -> str:
     return ""
 
 
-def wanted_of_session(tb: "Takeback", options: Namespace, how: str) -> WantedUndo:
+def wanted_of_session(asked: Asked, tb: "Takeback", how: str) -> WantedUndo:
+    options = asked.options
     part = session_part(tb, options)
     paths = " ".join(map(shlex.quote, options.paths or ()))
     carry_out = partial(tb.undo, part, paths=options.paths) if options.paths else partial(tb.undo, part)
     words = f"{_typed(part)}{how}"
+    title = heading(asked.screen, tb, part)
     return WantedUndo(
-        "undo", words, carry_out, _stuck(tb, part), paths=paths, title=heading(tb, part), of=part_json(part)
+        "undo", words, carry_out, _stuck(tb, part), paths=paths, title=title, of=part_json(part)
     )
 
 
@@ -95,13 +99,12 @@ def _stuck(tb: "Takeback", part: SessionPart) -> tuple[Effect, ...]:
     return tuple(one for one in found if one.order > after)
 
 
-def heading(tb: "Takeback", part: SessionPart) -> str:
+def heading(screen: Screen, tb: "Takeback", part: SessionPart) -> str:
     if isinstance(part, Prompt):
-        words = clean(part.text) or "(no words)"
-        return f"» {words}  (prompt {part.number} of {clean(part.session.name)}, {ago(part.point.at, now())})"
+        return prompt_line(screen, part.point, part.session.short_name, now())
     began = ago(part.runs[0].opened_at, now())
     count = counted(len(prompts_of(tb.store.journal, part)), "prompt")
-    return f"» all of {clean(part.name)}  ({count}, began {began})"
+    return f"All of {clean(part.short_name)} ({count}, began {began})"
 
 
 def part_json(part: SessionPart) -> dict[str, Any]:
