@@ -7,13 +7,16 @@ from typing import Any
 
 import takeback
 from takeback import Effect, Run, Takeback
+from takeback.model.change import Facts
 from takeback.runs.prompts import mark_prompt, session_name
 
 
 class Conversation:
     """It is left open between the steps, as the daemon leaves it, so that commands meet it unfinished."""
 
-    def __init__(self, store: Path, project: Path, id: str = "5f2c9d71-aa", host: str = "claude-code") -> None:
+    def __init__(
+        self, store: Path, project: Path, id: str = "5f2c9d71-aa", host: str = "claude-code"
+    ) -> None:
         self.host, self.id, self.project, self._store = host, id, project, store
 
     def __enter__(self) -> "Conversation":
@@ -36,6 +39,19 @@ class Conversation:
             effect = self.run.write_all({self.project / name: text for name, text in files.items()})
         assert effect
         return effect
+
+    def sees_others(self, does: Callable[[], object]) -> Effect:
+        """What changed between two calls, by someone else: recorded in the run, and not counted to the agent."""
+        with self:
+            watch = self.run.watch(self.project, summary="between calls")
+            with watch:
+                does()
+                proposal = watch._proposal  # pyright: ignore[reportPrivateUsage]
+                assert proposal
+                change = proposal.change._replace(facts=Facts(others=True))
+                watch._proposal = proposal._replace(change=change)  # pyright: ignore[reportPrivateUsage]
+        assert watch.effect and watch.effect.change.facts.others
+        return watch.effect
 
     def runs(self, summary: str, does: Callable[[], object], **about: Any) -> Effect:
         """A call of its shell, watched."""

@@ -89,9 +89,8 @@ def undo_session(
 ) -> "UndoResult":
     """In one plan. What others did in between stays, and is in the way only where it is about the same."""
     from takeback.model.plan import Outcome, TargetOutcome, UndoResult
-    from takeback.runs.prompt_span import done_since, nothing_left, session_in, wait_for_calls
+    from takeback.runs.prompt_span import done_since, nothing_left
 
-    wait_for_calls(opened.store.journal, session_in(part))
     if not dry_run:
         opened.store.use_spare()
         before_change(opened)

@@ -49,7 +49,9 @@ def nothing_left(part: SessionPart) -> Refused:
 
 
 def last_standing(journal: Journal, session: AgentSession) -> SessionPart:
-    """Its last prompt since which something is still in force; the whole session, if that was before any prompt."""
+    """Its last prompt since which something is still in force; the whole session, if that was before any prompt. Raises
+    `StoreBusy` while a call has not ended, which would belong to it."""
+    wait_for_calls(journal, session)
     for info in reversed(session.runs):
         in_force = Query(run=info.id, states=(State.DONE, State.PROPOSED), made=True)
         found = (one for one in latest_first(journal, in_force) if _counts(one) and one.waits_for != COMMAND)
@@ -69,7 +71,7 @@ def done_since(journal: Journal, part: SessionPart) -> Since:
     """What counts to the agent: not what others changed beside it, nor what a person accepted by name. Raises
     `StoreBusy` while a call of the session has not ended."""
     after = part.point.seq if isinstance(part, Prompt) else 0
-    refuse_open(journal, session_in(part))
+    wait_for_calls(journal, session_in(part))
     queries = (
         Query(run=info.id, states=_IN_QUESTION, made=True, told_after=after) for info in session_in(part).runs
     )
@@ -131,9 +133,11 @@ def _is_around(effect: Effect) -> bool:
 
 
 def wait_for_calls(journal: Journal, session: AgentSession, patience: float = PATIENCE) -> None:
-    """If the agent that made an open call has ended, the call is recorded in a moment."""
+    """Raises `StoreBusy` while a call has not ended. If its agent has, the call is recorded in a moment."""
     until = time.monotonic() + patience
-    while time.monotonic() < until and any(_has_died(one) for one in open_calls(journal, session)):
+    while calls := tuple(open_calls(journal, session)):
+        if time.monotonic() >= until or not any(map(_has_died, calls)):
+            raise _busy(session, calls[0])
         time.sleep(_BETWEEN)
 
 
@@ -146,12 +150,11 @@ def _has_died(effect: Effect) -> bool:
     return not lives(process)
 
 
-def refuse_open(journal: Journal, session: AgentSession) -> None:
-    for effect in open_calls(journal, session):
-        stands = "has not ended" if effect.waits_for == COMMAND else "is still being made"
-        raise StoreBusy(
-            f"A call of session {session.name} {stands}: {short(effect.id)} ({effect.change.summary}).",
-            hint="Nothing was changed. Wait until the call has ended, or end the agent. "
-            f"`takeback show {short(effect.id)}` shows its state.",
-            effect=effect.id,
-        )
+def _busy(session: AgentSession, effect: Effect) -> StoreBusy:
+    stands = "has not ended" if effect.waits_for == COMMAND else "is still being made"
+    return StoreBusy(
+        f"A call of session {session.name} {stands}: {short(effect.id)} ({effect.change.summary}).",
+        hint="Nothing was changed. Wait until the call has ended, or end the agent. "
+        f"`takeback show {short(effect.id)}` shows its state.",
+        effect=effect.id,
+    )
