@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor")
 _MARK = "prompt"  # the first part of the path of its checkpoint; the second is the host's id of the turn
+_SHORT = 8  # characters of the id of a conversation that are shown
 _LONGEST = 200  # characters of a prompt that are kept
 _WINDOW = 4_000  # records to go back at first, for the prompts around some effects
 _HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
@@ -37,6 +38,10 @@ class AgentSession(NamedTuple):
     @property
     def name(self) -> str:
         return session_name(self.host, self.id)
+
+    @property
+    def short_name(self) -> str:
+        return f"{self.host} {self.id[:_SHORT]}"
 
 
 class Prompt(NamedTuple):
@@ -68,16 +73,20 @@ def is_session(info: RunInfo) -> bool:
     return lasts and info.agent in HOSTS and info.name.startswith(session_name(info.agent, ""))
 
 
+def host_id(info: RunInfo) -> str:
+    """Of the conversation, as its host names it."""
+    return info.name[len(session_name(info.agent, "")) :]
+
+
 def session_of(journal: Journal, info: RunInfo) -> AgentSession:
     """With every run of that conversation in that project."""
-    id = info.name[len(session_name(info.agent, "")) :]
     scope = Scope((info.project,)) if info.project else None
     same = [
         one
         for one in journal.runs(scope=scope)
         if (one.name, one.project) == (info.name, info.project) and is_session(one)
     ]
-    return AgentSession(info.agent, id, tuple(same) or (info,))
+    return AgentSession(info.agent, host_id(info), tuple(same) or (info,))
 
 
 def sessions(journal: Journal, scope: Scope | None = None) -> tuple[AgentSession, ...]:
@@ -85,9 +94,9 @@ def sessions(journal: Journal, scope: Scope | None = None) -> tuple[AgentSession
     found: dict[tuple[str, str], AgentSession] = {}
     for info in journal.runs(scope=scope):
         if is_session(info):
-            key, id = (info.name, info.project), info.name[len(session_name(info.agent, "")) :]
+            key = (info.name, info.project)
             known = found.get(key)
-            found[key] = AgentSession(info.agent, id, (*(known.runs if known else ()), info))
+            found[key] = AgentSession(info.agent, host_id(info), (*(known.runs if known else ()), info))
     return tuple(sorted(found.values(), key=lambda one: -_last_active(journal, one)))
 
 
@@ -211,17 +220,25 @@ _LISTS = "`takeback log` shows the number of each prompt that changed something.
 # Which prompt an effect belongs to.
 
 
+class UnderPrompt(NamedTuple):
+    """To which prompt an effect belongs."""
+
+    run: RunInfo
+    point: Checkpoint | None  # None: it took hold before the first prompt
+
+
 def prompts_around(
     journal: Journal, effects: Sequence[Effect], runs: Mapping[str, RunInfo]
-) -> dict[str, tuple[RunInfo, Checkpoint | None]]:
-    """By effect of a session: its run, and the prompt after which it took hold; None if that was before any."""
+) -> dict[str, UnderPrompt]:
+    """By effect of a session: the prompt after which it took hold."""
     own = [one for one in effects if one.run in runs and is_session(runs[one.run])]
     points: dict[str, list[Checkpoint]] = {}
     for run in dict.fromkeys(one.run for one in own):
         oldest = min(one.order for one in own if one.run == run)
         points[run] = list(reversed(_prompts_from(journal, run, oldest)))
     return {
-        one.id: (runs[one.run], next((p for p in points[one.run] if p.seq < one.order), None)) for one in own
+        one.id: UnderPrompt(runs[one.run], next((p for p in points[one.run] if p.seq < one.order), None))
+        for one in own
     }
 
 

@@ -31,6 +31,7 @@ _TICK = 0.5  # seconds
 _CREDENTIALS = struct.Struct("=3i")  # process, user, group
 _MOST = 64 << 20
 _LOG_BYTES = 1 << 20
+_HANDOVER_SECONDS = 15
 _SLOW = 10  # seconds that a shim may take to send its request
 
 
@@ -57,15 +58,25 @@ def main(store: str) -> None:
                 pass  # a store is made in a directory that is empty
         _make_private(place)
         lock = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # another one has the socket, or is about to
-        _serve(store, place, lock)
+        if _is_ours(lock, place):
+            _serve(store, place, lock)
     except TakebackError as error:
         sys.exit(f"{error} {error.way_on}".strip())
     except OSError as error:
         sys.exit(f"{error.filename or store}: {error.strerror}.")
+
+
+def _is_ours(lock: int, place: str) -> bool:
+    """Not while another one serves; one that hands over does not any more."""
+    until = time.monotonic() + _HANDOVER_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if os.path.exists(os.path.join(place, "socket")) or time.monotonic() > until:
+                return False
+        time.sleep(0.01)
 
 
 def _make_private(directory: str) -> None:
@@ -168,8 +179,10 @@ class Daemon:
                 if request is None:
                     return
                 if self._makes_room(request):
-                    connection.sendall(b"again\n")
                     self._ends = True
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self._place, "socket"))
+                    connection.sendall(b"again\n")
                     return
                 connection.sendall(_packed(self._replied(request)))
         except OSError as error:

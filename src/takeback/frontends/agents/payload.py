@@ -36,6 +36,11 @@ def directory_of(*candidates: str) -> str:
     return next((one for one in candidates if os.path.isabs(one) and is_path(one)), "")
 
 
+def below(directory: str, name: str) -> str:
+    """A directory that a call names, which may be relative; `directory` itself if it names none."""
+    return directory_of(os.path.join(directory, name) if name else "", directory)
+
+
 def paths_of(names: "tuple[str, ...] | list[str]", cwd: str) -> tuple[str, ...]:
     """Absolute, each once. Empty if one of them is no path: then no one knows what the call will touch."""
     if not names or not all(is_path(name) for name in names):

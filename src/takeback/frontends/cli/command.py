@@ -17,6 +17,7 @@ _NAMES = (
 )  # fmt: skip
 _NAMING = (
     "--store", "--run", "--to", "--key", "--agent", "--name", "--box", "--needs", "--by", "--from-checkpoint",
+    "--prompt", "--session",
 )  # fmt: skip
 
 
@@ -279,6 +280,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "explain": (
             "show what you could undo of a command, without running it",
             "takeback explain -- npm install",
+        ),
+    },
+    "Agents": {
+        "hook": (
+            "let takeback follow a coding agent: each of its calls can be undone",
+            "takeback hook install claude-code",
         ),
     },
     "Change": {

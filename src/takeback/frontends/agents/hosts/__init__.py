@@ -33,11 +33,14 @@ class Host(Protocol):
     PROGRAM: str  # as it is called in a shell
     EVENTS: tuple[HookPoint, ...]
     COVERS_MISSING: str  # what happens to a call if takeback is missing or broken
+    PROJECT: str  # the directory of its settings in a project
     TRUST: str  # what a person must do before the host runs the hooks; empty for nothing
+    COMMENTS: bool  # whether its settings may have comments and trailing commas
+    PREAMBLE: Mapping[str, Any]  # what its settings need beside the hooks
 
     def user_directory(self, env: Mapping[str, str]) -> str: ...
 
-    def settings_file(self, directory: str) -> str: ...
+    def settings_file(self, directory: str, user: bool) -> str: ...
 
     def entry(self, point: HookPoint, command: str) -> dict[str, Any]: ...
 

@@ -17,8 +17,11 @@ from takeback.frontends.agents.payload import (
 )
 
 NAME, TITLE, PROGRAM = "claude-code", "Claude Code", "claude"
+PROJECT = ".claude"
 COVERS_MISSING = "the call is denied, also by versions that ignore onFailure"
 TRUST = ""
+COMMENTS = False  # with a comment in it the whole file is ignored, without a word
+PREAMBLE: Mapping[str, Any] = {}
 # Tools that change nothing themselves. The calls of a subagent have hooks of their own.
 READS = frozenset((
     "Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "NotebookRead", "TodoWrite", "Task", "Agent", "TaskCreate",
@@ -64,8 +67,9 @@ def user_directory(env: Mapping[str, str]) -> str:
     return env.get("CLAUDE_CONFIG_DIR") or os.path.join(env.get("HOME", ""), ".claude")
 
 
-def settings_file(directory: str) -> str:
-    return os.path.join(directory, "settings.json")
+def settings_file(directory: str, user: bool) -> str:
+    """In a project the file of this person: the hooks hold paths of this machine, and the other one is shared."""
+    return os.path.join(directory, "settings.json" if user else "settings.local.json")
 
 
 def entry(point: HookPoint, command: str) -> dict[str, Any]:
