@@ -35,7 +35,7 @@ COMMAND_LINE = {
     "explain": "",
     "show": "",
     "diff": "",
-    "undo": f"--run --to --since --cascade --with-needs --all --dry-run {CONFLICTS}",
+    "undo": f"--run --prompt --session --to --since --cascade --with-needs --all --dry-run {CONFLICTS}",
     "redo": "--all --dry-run",
     "accept": STANDING,
     "apply": "--dry-run",
@@ -59,7 +59,7 @@ COMMANDS_TO_COME = {
     "audit", "config", "console", "environment", "events", "hook", "iac", "mcp", "policy", "redact", "rehearse",
     "rewind", "stop",
 }  # fmt: skip
-OPTIONS_TO_COME = {"undo": "--session --prompt", "": "--on"}
+OPTIONS_TO_COME = {"": "--on"}
 
 EXITS = {
     1: "Failed ApplyFailed VerifyFailed UndoFailed DidNotHappen StatementFailed",
@@ -85,6 +85,8 @@ PYTHON: dict[Any, dict[str, str]] = {
         "workflow": "",
         "IRREVERSIBLE": "",
         "checks": "",
+        "sessions": "tb project",
+        "prompts": "tb session",
     },
     Takeback: {
         "run": "name agent",
@@ -184,7 +186,6 @@ def test_the_public_names_are_these_and_no_plumbing(of: type) -> None:
 
 def test_what_is_still_to_come_is_not_here_yet() -> None:
     assert COMMANDS_TO_COME & COMMANDS.keys() == set(), "move it to COMMAND_LINE"
-    assert set(OPTIONS_TO_COME["undo"].split()) & options("undo") == set()
     assert set(OPTIONS_TO_COME[""].split()) & options("status") == set()
     for of, names in NAMES_TO_COME.items():
         assert [name for name in names.split() if hasattr(of, name)] == [], "move it to PYTHON"

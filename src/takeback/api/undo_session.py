@@ -87,7 +87,7 @@ def undo_session(
     agent: str,
     paths: "Sequence[Path] | None",
 ) -> "UndoResult":
-    """In one plan. What others did in between stays, and is in the way only where it is about the same."""
+    """In one plan. Changes by others stay; they are in the way only where they are about the same."""
     from takeback.model.plan import Outcome, TargetOutcome, UndoResult
     from takeback.runs.prompt_span import done_since, nothing_left
 

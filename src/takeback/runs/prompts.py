@@ -101,7 +101,7 @@ def sessions(journal: Journal, scope: Scope | None = None) -> tuple[AgentSession
 
 
 def _last_active(journal: Journal, session: AgentSession) -> int:
-    """The newest record that tells of work in it."""
+    """The newest record of work in it."""
     last = 0
     for info in session.runs:
         newest = next(journal.effects(Query(run=info.id, newest=True, limit=1, damaged_too=True)), None)

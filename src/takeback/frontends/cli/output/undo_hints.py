@@ -72,9 +72,18 @@ def with_a_way_out(
         first = first or with_those_on_it(tb, wanted, wishes)
         found = both or " ".join(one for one in (first, ways) if one)
         error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
+    if isinstance(error, Blocked) and wanted.of:  # one of many calls: the others need not wait for it
+        error.hint = f"{error.hint} {_the_rest(tb, wanted, wishes)}".strip()
     if wanted.newest and not ways:
         error.hint = f"{error.hint} {earlier(tb, wanted.newest)}".strip()
     return error
+
+
+def _the_rest(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
+    """Without what later effects changed in another way."""
+    name, option, does = _OFFERS[1]
+    works = name != wishes["on_conflict"] and _works(tb, wanted.carry_out, {**wishes, "on_conflict": name})
+    return f"`{wanted.command(option)}` {does}." if works else ""
 
 
 def _with_those_after(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any], effect: str | None) -> str:
