@@ -25,7 +25,7 @@ pytestmark = pytest.mark.agents
 
 USER = 65534
 ALL = [
-    pytest.param(agent, id=agent, marks=pytest.mark.each_share if agent == "claude-code" else ()) for agent in DRIVERS
+    pytest.param(agent, id=agent) for agent in DRIVERS
 ]
 CASES = [
     pytest.param(*agent.values, one, id=f"{agent.id}-{one.name.replace(' ', '-')}", marks=agent.marks)
