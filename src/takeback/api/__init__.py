@@ -223,6 +223,7 @@ class Takeback:
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
+    finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)
     redo = _handed(undoing.redo)

@@ -14,7 +14,7 @@ from takeback.model.change import Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Bond, Companion
-from takeback.model.remedy import Target
+from takeback.model.remedy import Target, doubt_of, without_doubt
 from takeback.model.resource import SCHEME, ancestors, display, without_fragment
 from takeback.storage.protocols import Journal, Query
 
@@ -85,7 +85,17 @@ def with_only(effect: Effect, resources: Collection[str]) -> Effect:
 def meant(parts: Parts, effect: Effect, only: Collection[str] | None) -> Effect:
     """The targets for an undo: those that still stand, and of them the requested paths."""
     stands = standing(parts, effect)
-    return stands if only is None or not _divides(parts, effect) else with_only(stands, only)
+    if only is None:
+        return stands
+    return _undoubted(with_only(stands, only) if _divides(parts, effect) else stands)
+
+
+def _undoubted(effect: Effect) -> Effect:
+    """Who names a path decides about it, whoever else may have changed it."""
+    remedy = effect.remedy
+    if remedy is None or not any(map(doubt_of, remedy.targets)):
+        return effect
+    return effect._replace(remedy=remedy._replace(targets=tuple(map(without_doubt, remedy.targets))))
 
 
 def part_taken(

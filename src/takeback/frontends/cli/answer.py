@@ -82,7 +82,7 @@ def _tell_interrupted(name: str, store: str, began: int, made: list[str], error:
     group, unfinished = COMMANDS[name].group if name in COMMANDS else "Look", False
     # What it leaves open: whether the world was changed, something of ours, or nothing.
     at_stake = "" if group == "Look" else "store"
-    if name in ("undo", "redo", "apply", "run") or group == "Change":
+    if name in ("undo", "redo", "apply", "run", "hook") or group == "Change":
         from takeback.frontends.cli.programs.interruption import done_here
 
         at_stake = "world"

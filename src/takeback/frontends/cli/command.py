@@ -282,6 +282,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback explain -- npm install",
         ),
     },
+    "Agents": {
+        "hook": (
+            "let takeback follow a coding agent: each of its calls can be undone",
+            "takeback hook install claude-code",
+        ),
+    },
     "Change": {
         "write": (
             "write standard input to a file",

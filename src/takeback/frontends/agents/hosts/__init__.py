@@ -1,0 +1,78 @@
+"""The coding agents that takeback knows: a module each, which reads what the agent says and answers in its words."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, cast
+
+from takeback.frontends.agents.event import Event, HookAnswer
+
+NAMES = ("claude-code", "codex", "gemini", "opencode", "cursor")
+BEFORE_SECONDS = 300  # for a hook before a call: it may wait for the first look at a large project
+SECONDS = 60  # for every other one
+
+
+class Reply(NamedTuple):
+    """What the shim prints and how it ends."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit: int = 0
+
+
+class HookPoint(NamedTuple):
+    """An event of the host that takeback has a hook for."""
+
+    name: str
+    before: bool = False  # the call does not run without an answer
+    matcher: str = ""  # of the tools; empty for all
+    seconds: int = SECONDS
+
+
+class Host(Protocol):
+    NAME: str
+    TITLE: str  # as its maker writes it
+    PROGRAM: str  # as it is called in a shell
+    EVENTS: tuple[HookPoint, ...]
+    COVERS_MISSING: str  # what happens to a call if takeback is missing or broken
+    PROJECT: str  # the directory of its settings in a project
+    TRUST: str  # what a person must do before the host runs the hooks; empty for nothing
+    COMMENTS: bool  # whether its settings may have comments and trailing commas
+    PREAMBLE: Mapping[str, Any]  # what its settings need beside the hooks
+
+    def user_directory(self, env: Mapping[str, str]) -> str: ...
+
+    def settings_file(self, directory: str, user: bool) -> str: ...
+
+    def entry(self, point: HookPoint, command: str) -> dict[str, Any]: ...
+
+    def read(self, payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Event: ...
+
+    def answer(self, event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Reply: ...
+
+
+def host(name: str) -> Host:
+    """By its name on the command line."""
+    import importlib
+
+    if name not in NAMES:
+        raise KeyError(name)
+    return cast("Host", importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def speaker(name: str, payload: Mapping[str, Any]) -> Host:
+    """Who sent this. Cursor also runs the hooks of Claude Code, and says its version."""
+    return host("cursor" if name == "claude-code" and "cursor_version" in payload else name)
+
+
+def off_switch(name: str) -> str:
+    return f"`takeback hook uninstall {name}` switches takeback off."
+
+
+def refused(name: str, reason: str) -> str:
+    """The reason and, in a line of its own, how to switch takeback off."""
+    switch = off_switch(name)
+    return reason if reason.endswith(switch) else f"{reason.rstrip()}\n{switch}"
+
+
+def said(answer: HookAnswer) -> str:
+    """What the model can still be told after a call, when it is too late to refuse."""
+    return "\n".join(part for part in (answer.refusal, answer.context) if part)

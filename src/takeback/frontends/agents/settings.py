@@ -1,0 +1,242 @@
+"""takeback's entries in the settings of a host: added, found and removed as data, all else stays as it was typed."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+from takeback.errors import Misuse, Refused
+from takeback.frontends.agents import hosts
+from takeback.frontends.agents.hosts import HookPoint, Host
+
+_SHIM = re.compile(r"takeback/frontends/agents/shim\.py(?!\w)")
+_HOOKS = "hooks"
+
+
+class HookCommand(NamedTuple):
+    """An entry of ours, as it stands in a settings file."""
+
+    event: str
+    command: str
+    python: str = ""
+    shim: str = ""
+    store: str = ""
+
+
+def shim_path() -> str:
+    import takeback.frontends.agents as here
+
+    return os.path.join(os.path.dirname(os.path.abspath(here.__file__ or "")), "shim.py")
+
+
+def command_line(host: Host, point: HookPoint, store: str = "") -> str:
+    """Of the hook. /bin/sh whatever shell the host uses, and around all of it: Cursor appends a here-document.
+
+    Before a call anything but a clean end denies it, on every host. The rest of the input is read all the same: Codex
+    runs the tool if it cannot write all of it. After a call, and for a prompt, a hook that is gone stops no one.
+    """
+    from shlex import join, quote
+
+    if not sys.executable:
+        raise Misuse(
+            "This Python does not know its own path, so no hook can name it.",
+            hint="Run takeback from an installation.",
+        )
+    shim = shim_path()
+    call = join([sys.executable, "-I", "-S", shim, host.NAME, point.name, *([store] if store else ())])
+    if not point.before:
+        return f"/bin/sh -c {quote(f'{call} || cat >/dev/null')}"
+    lost = (
+        "takeback is missing or broken, so this call did not run. "
+        f"Switch it off: takeback hook uninstall {host.NAME} (or remove its hooks from the settings of {host.TITLE})."
+    )
+    known = f"[ $s -eq 2 ] && [ -f {quote(shim)} ]"
+    return "/bin/sh -c " + quote(
+        f'{call} || {{ s=$?; cat >/dev/null; {known} || echo "{lost}" >&2; exit 2; }}'
+    )
+
+
+def parsed_command(event: str, command: object) -> HookCommand | None:
+    """None if it is not ours. A version of takeback that lives elsewhere is ours too."""
+    if not isinstance(command, str) or not _SHIM.search(command):
+        return None
+    from shlex import split
+
+    try:
+        words = split(command)
+        if words[:2] == ["/bin/sh", "-c"]:
+            words = split(words[2])
+    except (ValueError, IndexError):  # someone has edited it
+        return HookCommand(event, command)
+    place = next((n for n, word in enumerate(words) if _SHIM.search(word)), 0)
+    after = words[place + 3 : place + 4]
+    store = after[0] if after and after[0] != "||" else ""
+    return HookCommand(event, command, words[0], words[place], store)
+
+
+# Documents.
+
+
+def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
+    """What the file says; refused as the host would not understand it either, with the place of the mistake."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path} is not UTF-8 text (byte {error.start}).", hint=_FIX) from None
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(_blanked(text) if host.COMMENTS else text)
+    except json.JSONDecodeError as error:
+        hint = _FIX
+        if not host.COMMENTS and _parses(_blanked(text)):
+            hint = (
+                f"{host.TITLE} reads no comments and no trailing commas, and ignores the whole file. {_FIX}"
+            )
+        place = f"line {error.lineno}, column {error.colno}"
+        raise Refused(f"{path} is not valid JSON: {place}: {error.msg}.", hint=hint) from None
+    except RecursionError:
+        raise Refused(f"{path} is nested too deeply.", hint=_FIX) from None
+    if not isinstance(found, dict):
+        raise Refused(f"{path} holds no JSON object.", hint=_FIX)
+    return cast("dict[str, Any]", found)
+
+
+_FIX = "Nothing was changed. Fix the file, then try again."
+
+
+def _blanked(text: str) -> str:
+    from takeback.adapters.config.json_edit import blanked
+
+    return blanked(text)
+
+
+def _parses(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def commands_in(document: Any) -> Iterator[HookCommand]:
+    """Ours, in the order of the file. What has another form than hooks have is nobody's."""
+    events = _object(_object(document).get(_HOOKS))
+    for event, groups in events.items():
+        for group in _list(groups):
+            for one in (group, *_list(_object(group).get(_HOOKS))):
+                if found := parsed_command(event, _object(one).get("command")):
+                    yield found
+
+
+def with_hooks(host: Host, path: str, document: dict[str, Any], store: str = "") -> dict[str, Any]:
+    """Each event has our entry once, at its old place or at the end: Codex trusts hooks by their position."""
+    hooks = document.get(_HOOKS, {})
+    if not isinstance(hooks, dict):
+        raise Refused(f"{path}: `hooks` is not an object.", hint=_FIX)
+    wanted = dict(cast("dict[str, Any]", hooks))
+    ours = {point.name: host.entry(point, command_line(host, point, store)) for point in host.EVENTS}
+    for event in {**wanted, **ours}:
+        groups = wanted.get(event, [])
+        if not isinstance(groups, list):
+            if event in ours:
+                raise Refused(f"{path}: `hooks.{event}` is not a list.", hint=_FIX)
+            continue
+        listed = _replaced(cast("list[Any]", groups), ours.get(event))
+        if listed or event not in ours:
+            wanted[event] = listed
+    return {**host.PREAMBLE, **document, _HOOKS: wanted}
+
+
+def _replaced(groups: list[Any], ours: dict[str, Any] | None) -> list[Any]:
+    kept: list[Any] = []
+    for group in groups:
+        rest = _without(group)
+        if rest is group:
+            kept.append(group)
+        elif ours is not None:
+            kept.append(ours)
+            ours = None
+            kept += [] if rest is None else [rest]
+        elif rest is not None:
+            kept.append(rest)
+    return kept if ours is None else [*kept, ours]
+
+
+def without_hooks(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without our entries, and without the lists that only they were in."""
+    hooks = document.get(_HOOKS)
+    if not isinstance(hooks, dict):
+        return document
+    kept: dict[str, Any] = {}
+    for event, groups in cast("dict[str, Any]", hooks).items():
+        listed = cast("list[Any]", groups) if isinstance(groups, list) else None
+        rest = None if listed is None else [one for group in listed if (one := _without(group)) is not None]
+        if rest is None or rest or not listed:
+            kept[event] = groups if rest is None or rest == listed else rest
+    if kept == hooks:
+        return document
+    return {**document, _HOOKS: kept} if kept else {key: document[key] for key in document if key != _HOOKS}
+
+
+def rest_of(host: Host, document: dict[str, Any]) -> dict[str, Any]:
+    """What is not ours, without empty lists: two documents alike in this differ only by an installation."""
+    hooks = _object(without_hooks(document).get(_HOOKS))
+    kept = {event: groups for event, groups in hooks.items() if groups != []}
+    return {**host.PREAMBLE, **document, _HOOKS: kept}
+
+
+def _without(group: Any) -> Any:
+    """A group without our commands; itself if there are none, None if nothing else is in it."""
+    if parsed_command("", _object(group).get("command")):
+        return None
+    inner = _list(_object(group).get(_HOOKS))
+    rest = [one for one in inner if not parsed_command("", _object(one).get("command"))]
+    if len(rest) == len(inner):
+        return group
+    return {**group, _HOOKS: rest} if rest else None
+
+
+def rewritten(host: Host, data: bytes | None, wanted: dict[str, Any]) -> bytes:
+    """The file as it shall be: changed in the smallest steps."""
+    if data is None or not data.strip():
+        return (json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode()
+    from takeback.adapters.config import formats
+
+    return formats.rewritten("jsonc" if host.COMMENTS else "json", data, wanted)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+# The plugin of opencode: a file of its own, not an entry.
+
+
+def plugin_text(host: Host, store: str = "") -> bytes:
+    """The plugin, with the paths of this installation in it."""
+    place = os.path.join(os.path.dirname(os.path.abspath(hosts.__file__)), "opencode.js")
+    with open(place, encoding="utf-8") as file:
+        text = file.read()
+    call = [sys.executable, "-I", "-S", shim_path(), host.NAME]
+    return text.replace('["TAKEBACK"]', json.dumps(call)).replace('"STORE"', json.dumps(store)).encode()
+
+
+def plugin_commands(data: bytes) -> tuple[HookCommand, ...]:
+    """Ours if the file is a plugin that this or another version wrote."""
+    text = data.decode("utf-8", "replace")
+    found = re.search(r"^const SHIM = (\[.*\])$", text, re.MULTILINE)
+    if not found or not _SHIM.search(text):
+        return ()
+    try:
+        words = json.loads(found[1])
+    except ValueError:
+        return (HookCommand("plugin", text),)
+    store = re.search(r'^const STORE = (".*")$', text, re.MULTILINE)
+    return (HookCommand("plugin", found[1], words[0], words[3], json.loads(store[1]) if store else ""),)

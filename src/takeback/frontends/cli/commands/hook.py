@@ -1,0 +1,279 @@
+"""`hook`: install takeback in a coding agent, take it out again, show what is installed."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.agents.hosts import NAMES, host
+from takeback.frontends.agents.install import (
+    HookSettings,
+    content_of,
+    found_in,
+    hosts_here,
+    install,
+    is_installed,
+    settings_of,
+    uninstall,
+    wanted_for,
+)
+from takeback.frontends.agents.settings import HookCommand, shim_path
+from takeback.frontends.cli.command import DRY_RUN, RUN, Asked, Command, Subcommand, flag, positional
+from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
+from takeback.frontends.cli.session.project import at_terminal, confirmed
+from takeback.frontends.cli.session.store import opened, session
+
+if TYPE_CHECKING:
+    from takeback.model.effect import Effect
+
+_HOST = positional("host", "AGENT", f"one of {', '.join(NAMES)}", nargs="?", choices=NAMES)
+_WHERE = (
+    flag("--user", "in your own settings, for all projects (the default)"),
+    flag("--project", "in the settings of this project"),
+)
+_MODE = "watch"
+_PARTS = {
+    "install": Subcommand(
+        "add takeback's hooks to the settings of an agent",
+        "takeback hook install claude-code",
+        (_HOST, *_WHERE, RUN, DRY_RUN),
+    ),
+    "uninstall": Subcommand(
+        "remove takeback's hooks from the settings of an agent",
+        "takeback hook uninstall claude-code",
+        (_HOST, *_WHERE, RUN, DRY_RUN),
+    ),
+    "status": Subcommand(
+        "show where hooks are installed and what keeps them from running",
+        "takeback hook status",
+        (_HOST, *_WHERE),
+    ),
+}
+
+
+def _hook(asked: Asked) -> int:
+    if asked.options.user and asked.options.project:
+        raise Misuse("--user and --project exclude each other.", hint="Give one of them, or none for --user.")
+    return {"install": _install, "uninstall": _uninstall, "status": _status}[asked.options.action](asked)
+
+
+def _settings(asked: Asked, name: str) -> HookSettings:
+    return settings_of(name, not asked.options.project, os.environ, os.getcwd())
+
+
+def _install(asked: Asked) -> int:
+    names = [asked.options.host] if asked.options.host else _chosen(asked)
+    store = os.path.abspath(asked.options.store) if asked.options.store else ""
+    all_settings = [_settings(asked, name) for name in names]
+    if asked.options.dry_run:
+        return _would(
+            asked, all_settings, [wanted_for(one, content_of(one.file), store) for one in all_settings]
+        )
+    told: list[dict[str, Any]] = []
+    with opened(asked) as tb, session(asked, tb) as run:
+        for settings in all_settings:
+            effects = install(run, settings, store)
+            asked.made.extend(one.id for one in effects)
+            told.append(_told(settings, effects))
+            _say_installed(asked, settings, effects)
+    asked.screen.give({"changed": any(one["changed"] for one in told), "hooks": told})
+    return 0
+
+
+def _chosen(asked: Asked) -> list[str]:
+    """No agent was named: those that are on this machine, if a person says so."""
+    here = hosts_here(os.environ)
+    if not here:
+        raise Misuse("No coding agent was found on this machine.", hint=f"Name one of {', '.join(NAMES)}.")
+    names = ", ".join(here)
+    if not at_terminal(asked):
+        raise Misuse(
+            f"Name the agent. Found on this machine: {names}.", hint=f"`takeback hook install {here[0]}`."
+        )
+    chosen = [name for name in here if confirmed(f"Install takeback's hooks for {host(name).TITLE}?")]
+    if not chosen:
+        raise Misuse("No agent was chosen.", hint="Nothing was changed.")
+    return chosen
+
+
+def _say_installed(asked: Asked, settings: HookSettings, effects: "Sequence[Effect]") -> None:
+    screen, one = asked.screen, settings.host
+    shown = from_here(settings.file)
+    if not effects:
+        screen.say(f"takeback's hooks for {one.TITLE} were installed already in {shown}.")
+    else:
+        screen.say(f"Installed hooks for {one.TITLE} in {shown}: {screen.id(effects[-1].id)}")
+        screen.say(f"Mode: {_MODE}. Sessions that are open now do not have them yet.")
+        if not settings.user:
+            screen.say("The hooks hold paths of this machine: do not commit this file.")
+    if one.TRUST:
+        screen.hint(one.TRUST)
+
+
+def _uninstall(asked: Asked) -> int:
+    names: Sequence[str] = [asked.options.host] if asked.options.host else NAMES
+    all_settings = [_settings(asked, name) for name in names]
+    found = [one for one in all_settings if found_in(one, content_of(one.file))]
+    if asked.options.dry_run:
+        for one in found:
+            asked.screen.say(f"Would remove takeback's hooks from {from_here(one.file)}.")
+        asked.screen.give({"dry_run": True, "files": [one.file for one in found]})
+        if not found:
+            asked.screen.say(_nothing(asked, all_settings))
+        return 0
+    told: list[dict[str, Any]] = []
+    if found:
+        with opened(asked) as tb, session(asked, tb) as run:
+            for settings in found:
+                effects = uninstall(tb, run, settings)
+                asked.made.extend(one.id for one in effects)
+                told.append(_told(settings, effects))
+                asked.screen.say(f"Removed takeback's hooks from {from_here(settings.file)}.")
+    else:
+        asked.screen.say(_nothing(asked, all_settings))
+    asked.screen.give({"changed": bool(told), "hooks": told})
+    return 0
+
+
+def _nothing(asked: Asked, all_settings: Sequence[HookSettings]) -> str:
+    where = from_here(all_settings[0].file) if len(all_settings) == 1 else "the settings of any agent"
+    level = "this project" if asked.options.project else "your user"
+    return f"Changed nothing: {where} has no hooks of takeback ({level})."
+
+
+def _would(asked: Asked, all_settings: Sequence[HookSettings], wanted: Sequence[bytes]) -> int:
+    files: list[dict[str, Any]] = []
+    for settings, content in zip(all_settings, wanted, strict=True):
+        new = content != content_of(settings.file)
+        files.append({"file": settings.file, "changes": new})
+        shown = from_here(settings.file)
+        asked.screen.say(
+            f"Would install hooks for {settings.host.TITLE} in {shown}."
+            if new
+            else f"{shown} has them already."
+        )
+    asked.screen.give({"dry_run": True, "files": files})
+    return 0
+
+
+def _told(settings: HookSettings, effects: "Sequence[Effect]") -> dict[str, Any]:
+    return {
+        "agent": settings.host.NAME,
+        "level": "user" if settings.user else "project",
+        "file": settings.file,
+        "changed": bool(effects),
+        "effects": [effect_json(one) for one in effects],
+    }
+
+
+# Status: it only reads.
+
+
+class _Install(NamedTuple):
+    """Hooks of takeback in one settings file."""
+
+    settings: HookSettings
+    found: tuple[HookCommand, ...]
+    trouble: str = ""  # why the file cannot be read
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the entries themselves."""
+        if not self.found:
+            return []
+        told: list[str] = []
+        names = {one.event for one in self.found}
+        missing = [point.name for point in self.settings.host.EVENTS if point.name not in names]
+        if missing and not self.settings.is_plugin:
+            told.append(f"No hook for {', '.join(missing)}.")
+        for what, paths in (
+            ("The interpreter", {one.python for one in self.found}),
+            ("The hook program", {one.shim for one in self.found}),
+        ):
+            told += [
+                f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
+            ]
+        if other := {one.shim for one in self.found} - {shim_path()}:
+            told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
+        return told
+
+
+def _status(asked: Asked) -> int:
+    from takeback.frontends.agents.obstacles import obstacles, version_of
+
+    project = os.getcwd()
+    levels = [
+        level
+        for level in (True, False)
+        if asked.options.user in (level, False) and asked.options.project in (not level, False)
+    ]
+    told: list[dict[str, Any]] = []
+    for name in [asked.options.host] if asked.options.host else NAMES:
+        places = [settings_of(name, level, os.environ, project) for level in levels]
+        installs = [_looked(one) for one in places]
+        on = any(one.found for one in installs)
+        told.append(
+            {
+                "agent": name,
+                "title": host(name).TITLE,
+                "here": is_installed(name, os.environ),
+                "version": version_of(name, os.environ),
+                "installed": on,
+                "mode": _MODE if on else "",
+                "files": [_file_told(one) for one in installs],
+                "obstacles": list(obstacles(name, os.environ, project)) if on else [],
+                "if_missing": host(name).COVERS_MISSING,
+            }
+        )
+        _say_status(asked, told[-1])
+    asked.screen.give({"agents": told})
+    return 0
+
+
+def _looked(settings: HookSettings) -> _Install:
+    try:
+        return _Install(settings, found_in(settings, content_of(settings.file)))
+    except TakebackError as error:
+        return _Install(settings, (), str(error))
+
+
+def _file_told(one: _Install) -> dict[str, Any]:
+    return {
+        "level": "user" if one.settings.user else "project",
+        "file": one.settings.file,
+        "events": [entry.event for entry in one.found],
+        "store": next((entry.store for entry in one.found if entry.store), ""),
+        "problems": [*([one.trouble] if one.trouble else []), *one.problems],
+    }
+
+
+def _say_status(asked: Asked, told: dict[str, Any]) -> None:
+    screen = asked.screen
+    if not told["installed"] and not any(one["problems"] for one in told["files"]):
+        if told["here"] or asked.options.host:
+            screen.say(f"{told['title']}: no hooks installed.")
+            if told["here"]:
+                screen.hint(f"`takeback hook install {told['agent']}`.")
+        return
+    version = f" {told['version']}" if told["version"] else ""
+    screen.say(f"{told['title']}{version}:")
+    for one in told["files"]:
+        if one["events"]:
+            screen.say(
+                f"  {one['level']:<7}  {from_here(one['file'])}  {counted(len(one['events']), 'hook')}"
+            )
+        for problem in one["problems"]:
+            screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
+    for obstacle in told["obstacles"]:
+        screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
+    if told["installed"]:
+        screen.say(f"  mode     {told['mode']}")
+        screen.say(f"  If takeback is missing or broken: {clean(told['if_missing'])}.")
+
+
+def _looks(options: Any) -> bool:
+    return options.action == "status" or options.dry_run
+
+
+COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)
