@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating, traits_of
-from takeback.engine.dependents import barring_merge, dependents, needing, neighbours, related
+from takeback.engine.dependents import LaterEffects, barring_merge, dependents, needing, neighbours, related
 from takeback.engine.parts import Parts, adapter_of, assessed, holders_named, whole
 from takeback.engine.portion import already_undone, being_undone, meant, standing, undone_before
 from takeback.engine.settle import way_out
@@ -222,7 +222,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
     """Later effects that stand on the chosen ones: added when cascading, returned as blockers otherwise."""
     cascade = wishes.cascade
     blockers: dict[str, Effect] = {}
-    asked: dict[str, int] = {}
+    asked = LaterEffects(parts, chosen)
     unseen = sorted(chosen.values(), key=lambda one: -one.order)  # the oldest is taken first
     while unseen:
         effect = unseen.pop()
