@@ -1,6 +1,6 @@
 """Later effects that stand on one: they touch what it touched, said that they need it, or nothing tells them apart."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from takeback.adapters.protocol import Dividing, Neighbouring, Relating
@@ -17,11 +17,26 @@ from takeback.storage.protocols import Query
 _FEW = 64  # targets that are asked for one by one
 
 
-def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None) -> Iterable[Effect]:
+class LaterEffects:
+    """For several effects of one undo, so that the journal is asked once and not for each of them."""
+
+    def __init__(self, parts: Parts, chosen: Mapping[str, Effect]) -> None:
+        self.chosen = chosen  # they go themselves, so they are not in the way
+        self.since: dict[str, int] = {}  # from where on each resource was looked at
+        self.later: Sequence[Effect] | None = (
+            None  # all that came later, where that is not much more than these
+        )
+        if len(chosen) > 1:
+            later = _later_than(min(one.order for one in chosen.values()))
+            few = 4 * len(chosen) + _FEW
+            if parts.journal.count(later._replace(limit=few + 1)) <= few:
+                self.later = [one for one in parts.journal.effects(later) if one.id not in chosen]
+
+
+def dependents(parts: Parts, effect: Effect, asked: LaterEffects | None = None) -> Iterable[Effect]:
     """Later effects, still in force, that touch the same or a containing resource or said they need this one.
 
     An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
-    `asked` remembers from where on each resource was looked at: a thousand steps of one box are looked at once.
     """
     same = _later_on_the_same(parts, effect, asked)
     for later in (*same, *needing(parts, effect), *neighbours(parts, effect)):
@@ -87,17 +102,28 @@ def neighbours(parts: Parts, effect: Effect) -> Iterable[Effect]:
     return [one for one in parts.journal.effects(query) if adapter.may_be_about_one(effect, one)]
 
 
-def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | None) -> Iterable[Effect]:
+def _later_than(order: int) -> Query:
+    return Query(states=(State.DONE,), told_after=order, made=True)
+
+
+def _later_on_the_same(parts: Parts, effect: Effect, asked: LaterEffects | None) -> Iterable[Effect]:
+    if asked is not None and asked.later is not None:
+        reach = _Reach(effect)
+        for one in asked.later:
+            fresh = one.order > effect.order and one.id not in asked.chosen
+            if fresh and reach.may_meet(one) and reach.touched_by(one) and _still(parts, reach, one):
+                yield one
+        return
     if len(effect.targets) > 1 and parts.journal.tally()["records"] <= effect.order + 1:
         return  # nothing was recorded since, but that it was done
-    later = Query(states=(State.DONE,), told_after=effect.order, made=True)
+    later = _later_than(effect.order)
     reach = _Reach(effect)
     if len(effect.targets) <= _FEW:
         for target in effect.targets:
             if asked is not None and not effect.is_undo:
-                if asked.get(target.resource, effect.order) < effect.order:
+                if asked.since.get(target.resource, effect.order) < effect.order:
                     continue  # what came after an earlier one was found with that
-                asked[target.resource] = effect.order
+                asked.since[target.resource] = effect.order
             found = parts.journal.effects(later._replace(resource=target.resource))
             yield from (one for one in found if reach.touched_by(one) and _still(parts, reach, one))
         return
@@ -124,6 +150,10 @@ class _Reach:
 
     def touched_by(self, other: Effect) -> bool:
         return not other.targets or any(self._meets(target) for target in other.targets)
+
+    def may_meet(self, other: Effect) -> bool:
+        """As a journal finds it: one without targets by what it is about."""
+        return bool(other.targets or self._ground.overlapping(other.change.resource))
 
     def _meets(self, target: Target) -> bool:
         if target.after.get(BY_MEANING) == APART:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating, traits_of
-from takeback.engine.dependents import barring_merge, dependents, needing, neighbours, related
+from takeback.engine.dependents import LaterEffects, barring_merge, dependents, needing, neighbours, related
 from takeback.engine.parts import Parts, adapter_of, assessed, holders_named, whole
 from takeback.engine.portion import already_undone, being_undone, meant, standing, undone_before
 from takeback.engine.settle import way_out
@@ -26,7 +26,7 @@ from takeback.model.ids import short
 from takeback.model.lifecycle import overtaken
 from takeback.model.plan import Obstacle, Outcome, Plan, TargetOutcome, in_turn, went_over
 from takeback.model.remedy import BY_MEANING, Target
-from takeback.model.resource import Ground, overlaps
+from takeback.model.resource import Ground, ancestors
 from takeback.storage.protocols import Journal, Query
 
 
@@ -222,7 +222,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
     """Later effects that stand on the chosen ones: added when cascading, returned as blockers otherwise."""
     cascade = wishes.cascade
     blockers: dict[str, Effect] = {}
-    asked: dict[str, int] = {}
+    asked = LaterEffects(parts, chosen)
     unseen = sorted(chosen.values(), key=lambda one: -one.order)  # the oldest is taken first
     while unseen:
         effect = unseen.pop()
@@ -302,9 +302,32 @@ class _Before:
 
     def __init__(self) -> None:
         self.effects: set[str] = set()
-        self.targets: list[tuple[Target, int]] = []
+        self.targets = _Latest()
         self.ground = Ground()
         self.seen: dict[str, Assessment] = {}
+
+
+class _Latest:
+    """By resource: the target on it, in it or around it that was added last; and the order of its effect."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, tuple[int, Target, int]] = {}
+        self._inside: dict[str, tuple[int, Target, int]] = {}
+        self._count = 0
+
+    def add(self, effect: Effect) -> None:
+        for target in effect.targets:
+            self._count += 1
+            found = (self._count, target, effect.order)
+            self._at[target.resource] = found
+            for outer in ancestors(target.resource):
+                self._inside[outer] = found
+
+    def overlapping(self, resource: str) -> tuple[Target, int]:
+        around = (self._at[one] for one in ancestors(resource) if one in self._at)
+        own = (known[resource] for known in (self._at, self._inside) if resource in known)
+        _, target, order = max((*own, *around), key=lambda one: one[0])
+        return target, order
 
 
 def _about(effect: Effect, error: TakebackError) -> TakebackError:
@@ -359,7 +382,9 @@ def _outcomes_of(
     touched_later = bool(before.ground.touched_by(target.resource for target in effect.targets))
     for target in effect.targets:
         if touched_later and before.ground.overlapping(target.resource):
-            yield _after_later(parts, target, effect, before.targets, on_conflict)
+            yield _after_later(
+                parts, target, effect, before.targets.overlapping(target.resource), on_conflict
+            )
             continue
         if assessment is None:
             _, assessment = assess_undo(parts, undo_change(effect, on_conflict), effect)
@@ -374,7 +399,7 @@ def _outcomes_of(
     # An undo may change paths that the effect itself did not touch, such as git's list of packed refs.
     ours = {target.resource for target in effect.targets}
     yield from (one._replace(effect=effect.id) for one in found.values() if one.resource not in ours)
-    before.targets += [(target, effect.order) for target in effect.targets]
+    before.targets.add(effect)
     before.ground.add((target.resource for target in effect.targets), effect.id)
 
 
@@ -394,13 +419,12 @@ def _after_later(
     parts: Parts,
     target: Target,
     effect: Effect,
-    undone_before: Sequence[tuple[Target, int]],
+    before: tuple[Target, int],
     on_conflict: OnConflict,
 ) -> TargetOutcome:
     """What the later effect found is what this one left, or someone came between. For targets that are compared by
     meaning, the adapter decides when their turn comes."""
-    found = [each for each in undone_before if overlaps(each[0].resource, target.resource)]
-    later, order = found[-1]
+    later, order = before
     left = target.after.get("then") or target.before.get("then") or target.after
     told = TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
     if BY_MEANING in target.after:

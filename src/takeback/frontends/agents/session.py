@@ -208,6 +208,12 @@ class Session:
         self._run.close()
         return Answer()
 
+    def record(self) -> None:
+        """What changed since the last call, if none is under way."""
+        if self._between is not None:
+            self._end_between()
+            self._begin_between()
+
     def agent_ended(self) -> None:
         """Without a word: what it had under way is recorded as it is."""
         self._close_calls(AGENT_GONE)
