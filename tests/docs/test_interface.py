@@ -37,6 +37,7 @@ COMMAND_LINE = {
     "diff": "",
     "undo": f"--run --prompt --session --to --since --cascade --with-needs --all --dry-run {CONFLICTS}",
     "redo": "--all --dry-run",
+    "rewind": "--session --all",
     "accept": STANDING,
     "apply": "--dry-run",
     "discard": "--now --dry-run",
@@ -57,7 +58,7 @@ COMMAND_LINE = {
 }
 COMMANDS_TO_COME = {
     "audit", "config", "console", "environment", "events", "hook", "iac", "mcp", "policy", "redact", "rehearse",
-    "rewind", "stop",
+    "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 

@@ -75,9 +75,9 @@ def undo(
 def _part_of_session(what: object) -> "SessionPart | None":
     if not isinstance(what, tuple) or isinstance(what, (Effect, RunInfo)):
         return None
-    from takeback.runs.prompts import AgentSession, Prompt
+    from takeback.runs.prompts import AgentSession, Prompt, SinceCall
 
-    return what if isinstance(what, (AgentSession, Prompt)) else None
+    return what if isinstance(what, (AgentSession, Prompt, SinceCall)) else None
 
 
 def _effect_with_id(opened: OpenStore, what: object) -> Effect | None:

@@ -9,7 +9,7 @@ from takeback.errors import Refused, StoreBusy
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome
-from takeback.runs.prompts import AgentSession, Prompt, prompts_of
+from takeback.runs.prompts import AgentSession, Prompt, SinceCall, prompts_of
 from takeback.runs.selection import latest_first, standing_again
 from takeback.storage.protocols import Journal, Query
 
@@ -17,7 +17,7 @@ PATIENCE = 3.0  # seconds, for the calls of an agent that has just died
 _BETWEEN = 0.05
 _IN_QUESTION = (State.DONE, State.UNDONE, State.PROPOSED, State.STUCK)
 
-SessionPart = AgentSession | Prompt  # a conversation, or what was done in it since before a prompt
+SessionPart = AgentSession | Prompt | SinceCall  # a conversation, or what was done in it since before a point
 
 
 class Since(NamedTuple):
@@ -37,7 +37,16 @@ def described(part: SessionPart) -> str:
     """For a sentence."""
     if isinstance(part, AgentSession):
         return f"session {part.name}"
+    if isinstance(part, SinceCall):
+        return f"call {short(part.effect.id)} of session {part.session.name}"
     return f"prompt {part.number} of session {part.session.name}"
+
+
+def after(part: SessionPart) -> int:
+    """The record before it; 0 for a whole session."""
+    if isinstance(part, AgentSession):
+        return 0
+    return part.effect.order - 1 if isinstance(part, SinceCall) else part.point.seq
 
 
 def nothing_left(part: SessionPart) -> Refused:
@@ -70,10 +79,10 @@ def last_standing(journal: Journal, session: AgentSession) -> SessionPart:
 def done_since(journal: Journal, part: SessionPart) -> Since:
     """What counts to the agent: not what others changed beside it, nor what a person accepted by name. Raises
     `StoreBusy` while a call of the session has not ended."""
-    after = part.point.seq if isinstance(part, Prompt) else 0
     wait_for_calls(journal, session_in(part))
     queries = (
-        Query(run=info.id, states=_IN_QUESTION, made=True, told_after=after) for info in session_in(part).runs
+        Query(run=info.id, states=_IN_QUESTION, made=True, told_after=after(part))
+        for info in session_in(part).runs
     )
     found = [one for query in queries for one in journal.effects(query) if _counts(one)]
     undone = [one for one in found if one.state is State.UNDONE]

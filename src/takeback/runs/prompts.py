@@ -59,6 +59,13 @@ class Prompt(NamedTuple):
         return "".join(self.point.path[1:2])
 
 
+class SinceCall(NamedTuple):
+    """A call of the agent, and all that it did later."""
+
+    session: AgentSession
+    effect: Effect
+
+
 # Names.
 
 

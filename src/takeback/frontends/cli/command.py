@@ -320,6 +320,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Take back": {
         "undo": ("undo effects (default: the newest)", "takeback undo k3f9a2bq --cascade"),
         "redo": ("redo what was undone", "takeback redo"),
+        "rewind": (
+            "choose a prompt of a coding agent, see what would go back, and take it back",
+            "takeback rewind",
+        ),
         "accept": ("accept effects: they stay, even if their run fails", "takeback accept @ @~1"),
         "apply": ("apply a held change", "takeback apply k3f9a2bq"),
         "discard": ("drop a held change", "takeback discard k3f9a2bq"),

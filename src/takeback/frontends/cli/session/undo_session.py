@@ -15,10 +15,11 @@ from takeback.frontends.cli.output.screen import Screen, ago, clean, counted
 from takeback.frontends.cli.output.undo_hints import WantedUndo
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.runs.prompt_span import SessionPart, done_since, last_standing, session_in
+from takeback.runs.prompt_span import SessionPart, after, done_since, last_standing, session_in
 from takeback.runs.prompts import (
     AgentSession,
     Prompt,
+    SinceCall,
     last_session,
     prompt_named,
     prompts_of,
@@ -75,33 +76,41 @@ def _another(tb: "Takeback", than: AgentSession) -> str:
 
 
 def wanted_of_session(asked: Asked, tb: "Takeback", how: str) -> WantedUndo:
-    options = asked.options
-    part = session_part(tb, options)
-    paths = " ".join(map(shlex.quote, options.paths or ()))
-    carry_out = partial(tb.undo, part, paths=options.paths) if options.paths else partial(tb.undo, part)
-    words = f"{_typed(part)}{how}"
-    title = heading(asked.screen, tb, part)
+    return wanted_part(asked, tb, session_part(tb, asked.options), how)
+
+
+def wanted_part(asked: Asked, tb: "Takeback", part: SessionPart, how: str = "") -> WantedUndo:
+    named = asked.options.paths or ()
     return WantedUndo(
-        "undo", words, carry_out, _stuck(tb, part), paths=paths, title=title, of=part_json(part)
+        "undo",
+        f"{_typed(tb, part)}{how}",
+        partial(tb.undo, part, paths=named) if named else partial(tb.undo, part),
+        _stuck(tb, part),
+        paths=" ".join(map(shlex.quote, named)),
+        title=heading(asked.screen, tb, part),
+        of=part_json(part),
     )
 
 
-def _typed(part: SessionPart) -> str:
+def _typed(tb: "Takeback", part: SessionPart) -> str:
     if isinstance(part, Prompt):
         return f"--prompt {short(part.point.id)}"
-    return f"--session {shlex.quote(part.id)}"
+    if isinstance(part, AgentSession):
+        return f"--session {shlex.quote(part.id)}"
+    return " ".join(short(one.id) for one in done_since(tb.store.journal, part).done)
 
 
 def _stuck(tb: "Takeback", part: SessionPart) -> tuple[Effect, ...]:
-    after = part.point.seq if isinstance(part, Prompt) else 0
     queries = (Query(run=info.id, states=(State.STUCK,), made=True) for info in session_in(part).runs)
     found = (one for query in queries for one in tb.store.journal.effects(query))
-    return tuple(one for one in found if one.order > after)
+    return tuple(one for one in found if one.order > after(part))
 
 
 def heading(screen: Screen, tb: "Takeback", part: SessionPart) -> str:
     if isinstance(part, Prompt):
         return prompt_line(screen, part.point, part.session.short_name, now())
+    if isinstance(part, SinceCall):
+        return f"Since before {screen.effect(part.effect)} ({clean(part.session.short_name)})"
     began = ago(part.runs[0].opened_at, now())
     count = counted(len(prompts_of(tb.store.journal, part)), "prompt")
     return f"All of {clean(part.short_name)} ({count}, began {began})"
