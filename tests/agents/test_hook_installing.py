@@ -152,7 +152,7 @@ def test_what_others_wrote_since_stays(takeback: CommandLine, home: Path, name: 
 def test_comments_stay_where_the_host_reads_them(takeback: CommandLine, home: Path) -> None:
     file = home / FILES["gemini"]
     file.parent.mkdir()
-    before = '{\n  // my theme\n  "ui": {"theme": "x"}, /* and */\n  "hooks": {\n    // none yet\n  },\n}\n'
+    before = '{\n  // my theme\n  "ui": {"theme": "x"}, /* and */\n  "hooks": {\n    // none yet\n  }\n}\n'
     file.write_text(before)
 
     takeback.done("hook", "install", "gemini")
@@ -170,6 +170,7 @@ def test_comments_stay_where_the_host_reads_them(takeback: CommandLine, home: Pa
         ("claude-code", '{\n  // comment\n  "a": 1\n}', "line 2, column 3"),
         ("codex", '{"a": [1,]}', "line 1, column"),
         ("gemini", '{\n  // comment\n  "a": }', "line 3, column 8"),
+        ("gemini", '{"a": 1, // comment\n}', "line 2, column 1"),
         ("cursor", "{", "line 1, column 2"),
         ("claude-code", "[]", "holds no JSON object"),
         ("claude-code", '{"hooks": []}', "`hooks` is not an object"),

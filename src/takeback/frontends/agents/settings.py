@@ -87,14 +87,15 @@ def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
         raise Refused(f"{path} is not UTF-8 text (byte {error.start}).", hint=_FIX) from None
     if not text.strip():
         return {}
+    from takeback.adapters.config.json_edit import blanked, without_comments
+
     try:
-        found = json.loads(_blanked(text) if host.COMMENTS else text)
+        found = json.loads(without_comments(text) if host.COMMENTS else text)
     except json.JSONDecodeError as error:
         hint = _FIX
-        if not host.COMMENTS and _parses(_blanked(text)):
-            hint = (
-                f"{host.TITLE} reads no comments and no trailing commas, and ignores the whole file. {_FIX}"
-            )
+        if _parses(blanked(text)):
+            what = "no trailing commas" if host.COMMENTS else "no comments and no trailing commas"
+            hint = f"{host.TITLE} reads {what} here. {_FIX}"
         place = f"line {error.lineno}, column {error.colno}"
         raise Refused(f"{path} is not valid JSON: {place}: {error.msg}.", hint=hint) from None
     except RecursionError:
@@ -105,12 +106,6 @@ def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
 
 
 _FIX = "Nothing was changed. Fix the file, then try again."
-
-
-def _blanked(text: str) -> str:
-    from takeback.adapters.config.json_edit import blanked
-
-    return blanked(text)
 
 
 def _parses(text: str) -> bool:
