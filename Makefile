@@ -53,7 +53,7 @@ test-again: dev-ready ## only the tests that failed last time, one after the oth
 # Twice: what asks for power cuts syncs for real, and the rest need not wait for that. 5 is "no test was selected".
 .PHONY: test-slow
 test-slow: dev-ready ## only the sweeps: large tables whole, kills at every point, power cuts, broken rules
-	@status=0; for which in 'slow and not durable' durable; do \
+	@status=0; for which in 'slow and not durable and not agents' durable; do \
 	  $(PYTEST) -m "$$which" $(ARGS) || { code=$$?; [ $$code = 5 ] || status=$$code; }; \
 	done; exit $$status
 
@@ -64,6 +64,10 @@ test-all: ## every test but those of make test-long
 .PHONY: test-long
 test-long: long-ready ## hours of random operations, races and real packages (these need the network)
 	@$(PYTEST) -m long $(ARGS)
+
+.PHONY: test-agents
+test-agents: agents-ready ## the real coding agents, driven offline against a scripted model
+	@$(PYTEST) -m agents $(ARGS)
 
 .PHONY: docs-test
 docs-test: dev-ready ## only the tests of README and docs (part of make test)
@@ -121,10 +125,10 @@ wheel-smoke: dev-ready ## build the wheel, install it alone in a fresh environme
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	@rm -rf .venv .venv-docs .venv-peers .venv.lock dist build docs-site .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-docs .venv-peers .venv.lock .agents dist build docs-site .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: run-ready sql-ready dev-ready bench-ready long-ready docs-ready
+.PHONY: run-ready sql-ready dev-ready bench-ready long-ready docs-ready agents-ready
 run-ready:
 	@tools/set-up run
 sql-ready:
@@ -137,3 +141,5 @@ long-ready:
 	@tools/set-up long
 docs-ready:
 	@tools/set-up docs
+agents-ready:
+	@tools/set-up agents

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, action
-    from takeback.api import Takeback, open
+    from takeback.api import Takeback, open, prompts, sessions
     from takeback.errors import (
         ActionMissing,
         ApplyFailed,
@@ -65,7 +65,7 @@ __version__ = "0.1.0"
 # Where each public name lives: loaded when it is first asked for, so that importing takeback costs next to nothing.
 _HOMES = {
     "takeback.adapters.call.action": ("Action", "IRREVERSIBLE", "MANUAL", "action"),
-    "takeback.api": ("Takeback", "open"),
+    "takeback.api": ("Takeback", "open", "prompts", "sessions"),
     "takeback.model.effect": ("Effect", "State"),
     "takeback.model.plan": ("UndoResult",),
     "takeback.model.run": ("Checkpoint", "RunInfo"),
@@ -131,6 +131,8 @@ __all__ = [
     "action",
     "checks",
     "open",
+    "prompts",
+    "sessions",
     "workflow",
 ]
 

@@ -17,7 +17,7 @@ from takeback.adapters.watch.roots import root_of
 from takeback.adapters.watch.scan import Bounds
 from takeback.adapters.watch.watched_root import WatchedRoot
 from takeback.api import opened_of
-from takeback.runs.watch import place_of
+from takeback.runs.watch_place import place_of
 
 EDITS = 10
 

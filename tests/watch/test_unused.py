@@ -12,7 +12,7 @@ from takeback.adapters.watch.index import indexes_in
 from takeback.api.store import now
 from takeback.audit.status import look
 from takeback.model.settings import Limits
-from takeback.runs.watch import UNUSED
+from takeback.runs.watch_place import UNUSED
 
 
 @pytest.fixture

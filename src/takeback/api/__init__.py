@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from takeback.adapters.database import RowChange
     from takeback.engine.settled import Settled
     from takeback.runs.core import RunCore
+    from takeback.runs.prompts import AgentSession, Prompt
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
     from takeback.storage.notes import GivenUp
@@ -222,6 +223,7 @@ class Takeback:
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
+    finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)
     redo = _handed(undoing.redo)
@@ -275,6 +277,21 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, 
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
     opened_of(tb).settles = recover
     return tb
+
+
+def sessions(tb: Takeback, *, project: "Path | None" = None) -> "tuple[AgentSession, ...]":
+    """Conversations with coding agents, the one that was active last first; with `project`, those of the project around
+    this directory. `tb.undo` takes back what was done in one."""
+    from takeback.runs.prompts import sessions
+
+    return sessions(tb.store.journal, scope_of(tb.store.journal, project) if project is not None else None)
+
+
+def prompts(tb: Takeback, session: "AgentSession") -> "tuple[Prompt, ...]":
+    """The prompts of a conversation, oldest first. `tb.undo` takes back what was done since before one."""
+    from takeback.runs.prompts import prompts_of
+
+    return prompts_of(tb.store.journal, session)
 
 
 def opened_of(tb: Takeback) -> OpenStore:

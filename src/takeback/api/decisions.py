@@ -1,6 +1,6 @@
 """What a person decides: accept, apply or discard held changes, pin, approve, settle a call in doubt."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -220,6 +220,27 @@ def settle(
     wake_settled(opened)
     go_on_undoing(opened, found.run)
     return opened.effect(found.id)
+
+
+def finish_watch(
+    opened: OpenStore, key: str, *, closed: str = "", about: Mapping[str, Any] | None = None
+) -> Effect | None:
+    """End the open watch with this key, also one that another process began, and record what was changed: its effect,
+    or None if nothing was. `closed` says why it ends, if not by the end of what was watched."""
+    from takeback.runs.watch_resume import open_with, settle_open
+
+    opened.store.refuse_if_suspect()
+    effect = open_with(opened.parts, key)
+    if effect is None:
+        raise Misuse(
+            f"No watch with the key {key!r} is open.", hint="`takeback log` shows what was recorded."
+        )
+    more = {**(about or {}), **({"closed": closed} if closed else {})}
+    core = opened.runs_here.get(effect.run)
+    if core and (mine := core.watches.get(key)):
+        return mine.finish(more)
+    with opened.leased(effect.run) as lease:
+        return settle_open(opened.parts, lease, effect, more)
 
 
 def _wake(opened: OpenStore, effect: Effect) -> None:

@@ -1,34 +1,32 @@
 """Undo and redo: what is meant, planned and carried out."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.api.store import OpenStore, now
+from takeback.api.undo_session import carry_out, undo_session
 from takeback.api.upkeep import before_change
 from takeback.api.workflows import end_by_undo, is_being_taken_back, unfinished_workflow, wake_settled
 from takeback.errors import Misuse, Refused, StoreBusy, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import LENGTH, short
-from takeback.model.run import Checkpoint, OnDeath, RunInfo
-from takeback.runs.scope import as_those_of, scope_of, scope_of_run
+from takeback.model.run import Checkpoint, RunInfo
+from takeback.runs.scope import scope_of, scope_of_run
 from takeback.runs.selection import effects_of, id_of, last_undone, made, standing_again, stuck_in, undos_of
-from takeback.storage.owners import myself
-from takeback.storage.protocols import Journal, Query
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
-    from takeback.engine.plan import Wishes
     from takeback.engine.portion import Chosen
-    from takeback.engine.undo import Undoer
-    from takeback.model.plan import Plan, UndoResult
+    from takeback.model.plan import UndoResult
+    from takeback.runs.prompt_span import SessionPart
     from takeback.runs.scope import Span
     from takeback.runs.verbs import Path
 
 
 def undo(
     opened: OpenStore,
-    what: "Effect | RunInfo | str | Sequence[Effect | str]",
+    what: "Effect | RunInfo | str | Sequence[Effect | str] | SessionPart",
     *,
     dry_run: bool = False,
     cascade: bool = False,
@@ -38,11 +36,15 @@ def undo(
     project: "Path | None" = None,
     paths: "Sequence[Path] | None" = None,
 ) -> "UndoResult":
-    """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
-    run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
-    With `paths`, only these paths of one effect are taken back, with all that is in them."""
+    """Take back an effect, several, or a whole run; or what an agent did in a session (`takeback.sessions`), or in it
+    since before a prompt. Raises from the `Refused` family when it changed nothing. The run of a workflow that has not
+    ended ends with it. With `project`, `@` counts the effects of that project. With `paths`, only these paths of one
+    effect, or of what the agent did, are taken back, with all that is in them."""
     from takeback.model.change import on_conflict_named
 
+    if part := _part_of_session(what):
+        on_conflict_named(on_conflict)
+        return undo_session(opened, part, dry_run, cascade, with_needs, on_conflict, agent, paths)
     if project is not None:
         what = _placed(opened, what, project)
     on_conflict_named(on_conflict)
@@ -55,7 +57,7 @@ def undo(
         before_change(opened)
     if paths is not None:
         chosen = _chosen(opened, what, paths, cascade or with_needs)
-        result = _undo(
+        result = carry_out(
             opened, chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only
         )
         if result.settled:
@@ -68,6 +70,14 @@ def undo(
     if not dry_run and one is None and (info := unfinished_workflow(opened, what)):
         return end_by_undo(opened, info, take_back)
     return take_back(dry_run)
+
+
+def _part_of_session(what: object) -> "SessionPart | None":
+    if not isinstance(what, tuple) or isinstance(what, (Effect, RunInfo)):
+        return None
+    from takeback.runs.prompts import AgentSession, Prompt
+
+    return what if isinstance(what, (AgentSession, Prompt)) else None
 
 
 def _effect_with_id(opened: OpenStore, what: object) -> Effect | None:
@@ -85,7 +95,7 @@ def _chosen(opened: OpenStore, what: Any, paths: "Sequence[Path]", more: bool) -
 
 def _undo_named(
     opened: OpenStore,
-    what: "Effect | RunInfo | str | Sequence[Effect | str]",
+    what: Any,
     dry_run: bool,
     cascade: bool,
     with_needs: bool,
@@ -102,7 +112,7 @@ def _undo_named(
     done = tuple(one for one in wanted if not one.waits_for)
     result = UndoResult("done", (), ())
     if done:
-        result = _undo(opened, done, dry_run, cascade, with_needs, on_conflict, agent)
+        result = carry_out(opened, done, dry_run, cascade, with_needs, on_conflict, agent)
         if result.settled:
             wake_settled(opened)
     if held:
@@ -181,7 +191,7 @@ def undo_span(
         raise StoreBusy("Something else happened in the meantime.", hint="Nothing was changed. Try again.")
     result = UndoResult("done", (), ())
     if plan.wanted:
-        result = _undo(opened, plan.wanted, to_a_point=True, **wishes)
+        result = carry_out(opened, plan.wanted, to_a_point=True, **wishes)
     if plan.stays:
         outcome = "partial" if result.outcome == "done" else result.outcome
         result = result._replace(outcome=outcome, targets=(*result.targets, *plan.stays))
@@ -208,7 +218,7 @@ def redo(
             what = _with_ids(opened, what)
         what = _redo_settled(opened, what, project)
     wanted = to_redo(opened, what, project=project)
-    return _undo(opened, wanted, dry_run, False, False, on_conflict, agent)
+    return carry_out(opened, wanted, dry_run, False, False, on_conflict, agent)
 
 
 def _redo_settled(
@@ -241,58 +251,6 @@ def to_redo(
         scope = scope_of(opened.store.journal, project) if project is not None else opened.here()
         return last_undone(opened.store.journal, scope)
     return undos_of(opened.store.journal, what, opened.scope_for(what))
-
-
-def _undo(
-    opened: OpenStore,
-    wanted: Sequence[Effect],
-    dry_run: bool = False,
-    cascade: bool = False,
-    with_needs: bool = False,
-    on_conflict: str = "refuse",
-    agent: str = "",
-    to_a_point: bool = False,
-    only: frozenset[str] | None = None,
-) -> "UndoResult":
-    from takeback.engine.plan import Wishes
-    from takeback.engine.undo import undo
-    from takeback.model.change import on_conflict_named
-
-    wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
-    for core in tuple(opened.runs_here.values()):
-        core.refuse_in_transaction(wanted)
-    begin = partial(_run_of_undo, opened, wishes, agent)
-    return undo(opened.parts, wanted, wishes, begin, dry_run=dry_run, to_a_point=to_a_point)
-
-
-@contextmanager
-def _run_of_undo(
-    opened: OpenStore, wishes: "Wishes", agent: str, plan: "Plan"
-) -> "Generator[Undoer, None, None]":
-    """A run of its own, that a crash finishes."""
-    from takeback.engine.stuck import Taker
-    from takeback.engine.undo import Undoer
-    from takeback.runs.end import ClosingJournal
-    from takeback.runs.lease import held_back
-    from takeback.runs.run import Run
-
-    first, *others = plan.effects
-    name = f"undo {short(first.id)}" + (f" and {len(others)} more" if others else "")
-    # Held back before the run is opened: its first record says what is to be undone, and that is carried out.
-    with held_back():
-        core = opened.open_run(
-            name,
-            agent,
-            OnDeath.FINISH,
-            as_those_of(opened.belonging.projects_of(one.run for one in plan.effects)),
-            [one.id for one in plan.effects],
-            wishes.on_conflict.value,
-            wishes.only,
-        )
-        with Run(core):
-            closes = not others and core.parts.at_once is not None
-            journal = cast(Journal, ClosingJournal(core)) if closes else core.parts.journal
-            yield Undoer(core.lease, agent, Taker(myself(), now(), opened.lease_lasts), journal)
 
 
 def go_on_undoing(opened: OpenStore, run: str) -> None:

@@ -260,7 +260,7 @@ def _swept(
     from takeback.retention.forget import release_forgotten
     from takeback.retention.layers import sweep_layers
     from takeback.retention.space import sweep
-    from takeback.runs.watch import UNUSED, drop_unused
+    from takeback.runs.watch_place import UNUSED, drop_unused
 
     opened.store.use_spare()
     opened.store.refuse_if_suspect()
@@ -306,7 +306,7 @@ def _clear(opened: OpenStore) -> None:
 
 def keep_up(opened: OpenStore, run: str) -> None:
     """After a run ended well: give up what its time is over for, and bring the store under its limits."""
-    from takeback.runs.watch import any_unused
+    from takeback.runs.watch_place import any_unused
 
     crowding: list[Verdict] = []
     if opened.store.settings.versions_per_file:
@@ -332,7 +332,7 @@ def _within_limits(opened: OpenStore) -> bool:
 def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0) -> None:
     """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
     from takeback.retention.space import due
-    from takeback.runs.watch import any_unused, drop_unused
+    from takeback.runs.watch_place import any_unused, drop_unused
 
     settings, limits, space = opened.store.settings, opened.store.limits(), _space(opened, more)
     found = (*due(opened.parts, settings, limits, now(), space), *also)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
     from takeback.engine.settled import Settled
     from takeback.model.plan import UndoResult
+    from takeback.runs.prompts import UnderPrompt
 
 
 def iso(at: int) -> str | None:
@@ -129,6 +130,24 @@ def checkpoint_json(point: Checkpoint) -> dict[str, Any]:
         "summary": point.summary,
         "automatic": point.automatic,
     }
+
+
+def prompt_json(point: Checkpoint) -> dict[str, Any]:
+    """A prompt to a coding agent."""
+    return {
+        "id": point.id,
+        "number": int(point.label.removeprefix("prompt ")),
+        "text": point.summary,
+        "at": iso(point.at),
+    }
+
+
+def prompt_fields(effect: Effect, under: "Mapping[str, UnderPrompt]") -> dict[str, Any]:
+    """The session of a coding agent that an effect belongs to, and the prompt."""
+    mine = under.get(effect.id)
+    if mine is None:
+        return {"session": None, "prompt": None}
+    return {"session": mine.run.name, "prompt": prompt_json(mine.point) if mine.point else None}
 
 
 def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:

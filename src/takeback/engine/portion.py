@@ -14,7 +14,7 @@ from takeback.model.change import Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Bond, Companion
-from takeback.model.remedy import Target
+from takeback.model.remedy import Target, doubt_of, without_doubt
 from takeback.model.resource import SCHEME, ancestors, display, without_fragment
 from takeback.storage.protocols import Journal, Query
 
@@ -85,7 +85,17 @@ def with_only(effect: Effect, resources: Collection[str]) -> Effect:
 def meant(parts: Parts, effect: Effect, only: Collection[str] | None) -> Effect:
     """The targets for an undo: those that still stand, and of them the requested paths."""
     stands = standing(parts, effect)
-    return stands if only is None or not _divides(parts, effect) else with_only(stands, only)
+    if only is None:
+        return stands
+    return _undoubted(with_only(stands, only) if _divides(parts, effect) else stands)
+
+
+def _undoubted(effect: Effect) -> Effect:
+    """Who names a path decides about it, whoever else may have changed it."""
+    remedy = effect.remedy
+    if remedy is None or not any(map(doubt_of, remedy.targets)):
+        return effect
+    return effect._replace(remedy=remedy._replace(targets=tuple(map(without_doubt, remedy.targets))))
 
 
 def part_taken(
@@ -183,6 +193,42 @@ def chosen(parts: Parts, named: Effect, resources: Sequence[Sequence[str]]) -> C
         one for one, now in zip(effects, stands, strict=True) if only & {t.resource for t in now.targets}
     )
     return Chosen(kept, frozenset(only), tuple(along.values()))
+
+
+def chosen_among(parts: Parts, effects: Sequence[Effect], resources: Sequence[Sequence[str]]) -> Chosen:
+    """The same for an undo of several effects: each goes with what it did to these paths, and with all that goes
+    together with it in any of them."""
+    found = [one for one in effects if adapter_of(parts, one.change.adapter).traits.merges]
+    stands = [standing(parts, one) for one in found]
+    only: set[str] = set()
+    along: dict[str, Companion] = {}
+    for names in resources:
+        touched = {one for name in names for effect in stands for one in _touched(parts, effect, name)}
+        if not touched:
+            raise _untouched_by_all(parts, found, names)
+        only.update(touched)
+        around = set(ancestors(names[0])).intersection(touched)
+        along |= {one: Companion(one, names[0], Bond.WHOLE) for one in around}
+    # What one of them moved away, an earlier one may have made under its first name.
+    known = -1
+    while known != len(only):
+        known = len(only)
+        for effect in stands:
+            _join(parts, effect, only, along)
+    kept = tuple(
+        one for one, now in zip(found, stands, strict=True) if only & {t.resource for t in now.targets}
+    )
+    return Chosen(kept, frozenset(only), tuple(along.values()))
+
+
+def _untouched_by_all(parts: Parts, effects: Sequence[Effect], resources: Sequence[str]) -> Misuse | Refused:
+    path = display(resources[0])
+    for effect in effects:
+        if any(_touched(parts, effect, resource) for resource in resources):
+            return already_undone(effect, resources[0])
+    touched = list(dict.fromkeys(display(one.resource) for effect in effects for one in effect.targets))
+    near = _nearest_of(path, touched)
+    return Misuse(f"None of these effects touched {path}.", hint=f"Nothing was changed. They touched {near}.")
 
 
 def _with_paths(parts: Parts, effect: Effect) -> Effect:
@@ -287,12 +333,8 @@ def _untouched(parts: Parts, effect: Effect, resources: Sequence[str]) -> Misuse
     name, path = short(effect.id), display(resources[0])
     if any(_touched(parts, effect, resource) for resource in resources):
         return already_undone(effect, resources[0])
-    touched = [display(one.resource) for one in effect.targets]
-    near = ", ".join(_nearest(path, touched)) or "no path"
-    more = f" and {len(touched) - _NEAREST:,} more" if len(touched) > _NEAREST else ""
-    return Misuse(
-        f"Effect {name} did not touch {path}.", hint=f"Nothing was changed. It touched {near}{more}."
-    )
+    near = _nearest_of(path, [display(one.resource) for one in effect.targets])
+    return Misuse(f"Effect {name} did not touch {path}.", hint=f"Nothing was changed. It touched {near}.")
 
 
 def already_undone(effect: Effect, resource: str) -> Refused:
@@ -325,11 +367,13 @@ def undone_before(journal: Journal, effect: Effect) -> Refused:
     return Refused(f"Effect {name} is already undone (by {by}).", hint=hint, effect=effect.id)
 
 
-def _nearest(path: str, touched: list[str]) -> list[str]:
+def _nearest_of(path: str, touched: list[str]) -> str:
+    """The paths that are most like it, and how many more there are."""
     from difflib import get_close_matches
 
-    found = get_close_matches(path, touched[:_COMPARED], n=_NEAREST, cutoff=0.4)
-    return found or touched[:_NEAREST]
+    found = get_close_matches(path, touched[:_COMPARED], n=_NEAREST, cutoff=0.4) or touched[:_NEAREST]
+    more = f" and {len(touched) - _NEAREST:,} more" if len(touched) > _NEAREST else ""
+    return f"{', '.join(found) or 'no path'}{more}"
 
 
 def _divides(parts: Parts, effect: Effect) -> bool:

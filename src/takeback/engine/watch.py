@@ -76,7 +76,7 @@ def settle(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
         )
 
     def found() -> FoundChange | None:
-        since = Query(told_after=effect.seq, states=(State.DONE, State.UNDONE))
+        since = Query(told_after=effect.watched_since, states=(State.DONE, State.UNDONE))
         return adapter.found(effect, [one for one in parts.journal.effects(since) if one.id != effect.id])
 
     return finish(parts, lease, effect, found)

@@ -127,6 +127,11 @@ class Effect(NamedTuple):
         return self.told or self.seq
 
     @property
+    def watched_since(self) -> int:
+        """The position from which it was watched: some watches are proposed only when something is found."""
+        return self.change.args.get("since", self.seq)
+
+    @property
     def waits_for(self) -> str:
         """While proposed: `PERSON` to apply or discard it, `COMMAND` to end; "" for one that is being made."""
         return self.change.phase.waits if self.state is State.PROPOSED else ""

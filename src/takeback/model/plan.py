@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from posixpath import commonpath
 from typing import Any, NamedTuple
 
 from takeback.errors import Conflict, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.remedy import Offer, Target
+from takeback.model.remedy import Offer, Target, doubt_of
 from takeback.model.resource import display, shell_word
 
 ONLY = "only"  # in the first record of an undo's run: the paths that it takes, if these are not all
@@ -248,6 +249,10 @@ def only_forced(target: Target) -> bool:
 def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     """How to take back what others had a part in too; empty if they had none in these."""
     targets = [target for target in effect.targets if target.resource in resources]
+    if doubtful := [target.resource for target in targets if doubt_of(target)]:
+        # A directory stands for all that is in it.
+        name = shell_word(doubtful[0] if len(doubtful) == 1 else commonpath(doubtful))
+        return f"`takeback undo {short(effect.id)} -- {name}` takes back what you name, whoever changed it."
     states = [state for target in targets for state in (target.before, target.after)]
     if any("mixed" in state and "over" not in state for state in states):
         return f"`takeback undo {short(effect.id)} --force` goes back to how it was before both."

@@ -28,6 +28,23 @@ class Target(NamedTuple):
     after: dict[str, Any]
 
 
+# In a state of a path that someone else may have changed at the same time: undo leaves it unless it is named.
+BY_WHOM = "by_whom"
+OTHERS_TOO, UNKNOWN = "others too", "unknown"
+
+
+def doubt_of(target: Target) -> str:
+    return target.after.get(BY_WHOM, "")
+
+
+def doubted(target: Target, why: str) -> Target:
+    return target._replace(after=target.after | {BY_WHOM: why})
+
+
+def without_doubt(target: Target) -> Target:
+    return target._replace(after={name: value for name, value in target.after.items() if name != BY_WHOM})
+
+
 class Remedy(NamedTuple):
     adapter: str
     version: int

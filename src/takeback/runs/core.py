@@ -3,7 +3,7 @@
 import hashlib
 import os
 from _thread import get_ident
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -26,6 +26,7 @@ from takeback.runs.workflows.rewind import BACK, Past, answer, past_of
 from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
+    from takeback.adapters.watch.processes import Lineage
     from takeback.adapters.watch.watched_root import WatchedRoot
     from takeback.sandbox.sandbox import Sandbox
 
@@ -41,6 +42,14 @@ class OpenDatabase(Protocol):
     def in_transaction_here(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+class OpenWatch(Protocol):
+    """Of a call whose end another process may tell."""
+
+    effect: Effect | None
+
+    def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None: ...
 
 
 class RunCore:
@@ -82,6 +91,12 @@ class RunCore:
         self.rooms: Sandbox | None = None
         self.databases: list[OpenDatabase] = []
         self.trees: dict[str, WatchedRoot] = {}  # directories that were watched, by resource
+        self.watches: dict[str, OpenWatch] = {}  # those that have a key, by it
+        # Who started whom, for all watches of the run: it is drained by who gave it.
+        self.lineage: Lineage | None = None
+        self.families: dict[
+            int, frozenset[int]
+        ] = {}  # by process: what it had started before the lineage began
         self.state: Any = None  # the agent's own, when it was resumed from a checkpoint
 
     def append(self, draft: Draft) -> Any:

@@ -25,7 +25,7 @@ from takeback.runs.commands.request import CommandRequest, directory_of, refuse_
 from takeback.runs.core import RunCore
 from takeback.runs.lease import shared
 from takeback.runs.verbs import Content, Path, ask, options_of, renamed
-from takeback.runs.watch import Watch
+from takeback.runs.watch import Manner, Watch
 from takeback.runs.workflows import durable
 from takeback.storage.protocols import Query
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from takeback.runs.boxes.box import Box
     from takeback.runs.sql import Sql
     from takeback.runs.watch_databases import SeenProgram
+    from takeback.runs.watch_files import FileWatch
 
 
 class Run:
@@ -272,12 +273,30 @@ class Run:
         any_root: bool = False,
         about: Mapping[str, Any] | None = None,
         summary: str = "",
+        key: str = "",
     ) -> Watch:
         """`with run.watch("src") as watched: …`; afterwards `watched.effect` holds all changes below these directories,
         or is None. `any_root` allows roots that are refused otherwise: home, `/`, very large trees, and trees with
-        unreadable files."""
+        unreadable files. With a `key`, `.begin()` may be called again, and any process ends it with
+        `tb.finish_watch(key)`; what someone else may have changed meanwhile, undo leaves unless it is named."""
+        from takeback.runs.watch_resume import watch_with
+
         self._core.refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
-        return Watch(self._core, roots, any_root, dict(about or {}), summary)
+        manner = Manner(key, doubts=bool(key))
+        return watch_with(self._core, roots, any_root, dict(about or {}), summary, manner)
+
+    def watch_files(
+        self,
+        *paths: "str | bytes | os.PathLike[str]",
+        about: Mapping[str, Any] | None = None,
+        summary: str = "",
+        key: str = "",
+    ) -> "FileWatch":
+        """The same for files by their names, anywhere, also such that are not there yet; nothing else is looked at."""
+        from takeback.runs.watch_files import FileWatch
+
+        self._core.refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
+        return FileWatch(self._core, paths, dict(about or {}), summary, key)
 
     def sandbox(
         self,

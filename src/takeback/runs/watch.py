@@ -4,32 +4,31 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import FoundChange
-from takeback.engine.write import Terms
+from takeback.engine.write import Terms, proposed
 from takeback.errors import Misuse, TakebackError
 from takeback.model.change import Change, Facts
 from takeback.model.effect import Effect
+from takeback.model.remedy import OTHERS_TOO, UNKNOWN, doubted
 from takeback.model.resource import display
-from takeback.model.settings import DAY
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
 from takeback.runs.core import RunCore
+from takeback.runs.watch_place import ADAPTER, place_of, release_dead
 
 if TYPE_CHECKING:
     from takeback.adapters.tree.targets import Target
+    from takeback.adapters.watch.feed import Authors
     from takeback.adapters.watch.index import Hole
     from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
-    from takeback.engine.parts import Parts
     from takeback.runs.watch_authors import Telling
 
-ADAPTER = "tree"
 _LISTED = 20
-UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
 
 
-def _tree(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
+def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
     """A root that is watched again in the same run is followed by the kernel's own reports, so that only what changed
     is looked at."""
     from takeback.adapters.watch.inotify import open_feed
@@ -44,6 +43,16 @@ def _tree(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
     return watched
 
 
+class Manner(NamedTuple):
+    """How a watch differs from one that begins and ends in one `with` block."""
+
+    key: str = ""  # any process can end it by this, or continue it
+    late: bool = (
+        False  # it is proposed when it ends, and only if something was found: nothing is known of a call
+    )
+    doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
+
+
 class Watch:
     """From the beginning to the end of one watched change."""
 
@@ -54,8 +63,11 @@ class Watch:
         any_root: bool,
         about: dict[str, Any],
         summary: str,
+        manner: Manner,
     ) -> None:
         self._core = core
+        self._manner = manner
+        self._began, self._position = 0, 0
         self._named = roots
         self._any_root = any_root
         self._about = about
@@ -94,10 +106,12 @@ class Watch:
             error.add_note(f"takeback: what was changed could not be recorded: {trouble}")
 
     def begin(self) -> None:
-        """When this returns, everything below the roots can be brought back."""
+        """When this returns, everything below the roots can be brought back. One with a key may be begun again."""
         from takeback.adapters.watch.roots import refuse_dangerous, roots_of
         from takeback.adapters.watch.scan import Bounds
 
+        if self._manner.key and self._roots:
+            return
         if self._proposal is not None:
             raise Misuse("This watch was begun already.", hint="Ask the run for another one.")
         parts, settings = self._core.parts, self._core.settings
@@ -110,17 +124,39 @@ class Watch:
             bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
         release_dead(parts, place, [one.resource for one in roots] if self._core.trees else None)
-        from takeback.adapters.watch.processes import identity
-
+        self._began, self._position = time.time_ns(), parts.journal.tally()["records"]
         try:
             for root in roots:
-                watched = _tree(self._core, root, place)
-                self._roots.append((watched, watched.begin(identity(os.getpid()), bounds)))
+                watched = tree_of(self._core, root, place)
+                self._roots.append((watched, watched.begin(self._owner(), bounds)))
             self._telling = self._who_it_is()
-            self._propose()
+            if not self._manner.late:
+                self._propose()
+            if self._manner.key:
+                self._core.watches[self._manner.key] = self
         except BaseException:
             self._release()
             raise
+
+    def _owner(self) -> dict[str, Any]:
+        """As long as this process lives, its baseline is needed."""
+        from takeback.adapters.watch.processes import identity
+
+        if not self._manner.late:
+            return identity(os.getpid())
+        return {
+            **self._about.get("process", identity(os.getpid())),
+            "late": self._manner.key,
+            "since": self._position,
+            "began": self._began,
+        }
+
+    def take_up(
+        self, proposal: Effect | None, roots: "list[tuple[WatchedRoot, Baseline]]", since: int
+    ) -> None:
+        """Continue what another process began; who made the changes until now cannot be known any more."""
+        self._proposal, self._roots, self._position = proposal, roots, since
+        self._core.watches[self._manner.key] = self
 
     def _who_it_is(self) -> "Telling | None":
         """Where a command is watched, and the kernel tells both who changes what and who starts whom."""
@@ -129,14 +165,17 @@ class Watch:
         pid = self._about.get("process", {}).get("pid")
         if not pid or not authors:
             return None
-        from takeback.adapters.watch.processes import open_lineage
+        from takeback.adapters.watch.processes import family_of, open_lineage
         from takeback.runs.watch_authors import Telling, beside
 
+        others = beside(self._core.parts.journal, [one.root for _, one in self._roots])
+        if self._core.lineage is not None:
+            families = self._core.families
+            if pid not in families:
+                families[pid] = frozenset(family_of({"pid": pid}))
+            return Telling(pid, self._core.lineage, authors, others, families[pid])
         lineage = open_lineage()
-        if lineage is None:
-            return None
-        journal = self._core.parts.journal
-        return Telling(pid, lineage, authors, beside(journal, [one.root for _, one in self._roots]))
+        return Telling(pid, lineage, authors, others) if lineage else None
 
     def _propose(self) -> None:
         from takeback.adapters.tree.targets import WATCH
@@ -154,19 +193,30 @@ class Watch:
             "roots": roots,
             "baseline": [list(baseline) for _, baseline in self._roots],
             "coverage": self.coverage,
-            "began": time.time_ns(),
+            "began": self._began,
         }
+        if self._manner.late:
+            args["since"] = self._position
+        if self._manner.doubts:
+            args["doubts"] = True
         if self.left_out:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
         summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
         change = Change(ADAPTER, WATCH, roots[0], summary, args)
-        terms = Terms(next_key(core, change), agent=core.agent)
+        # What has no call is not asked for by anybody, so it has no key.
+        key = "" if self._manner.late else self._manner.key or next_key(core, change)
+        terms = Terms(key, agent=core.agent)
         self._proposal = begin(parts, core.lease, change, terms)
 
     def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None:
         """Record the changes since the beginning; `more` is recorded with them."""
         from takeback.engine.watch import finish
 
+        if self._manner.late and self._proposal is None and self._roots:
+            if not self._found_any():
+                self._release()
+                return None
+            self._propose()
         if self._proposal is None or not self._roots:
             return self.effect
         core, proposal = self._core, self._proposal
@@ -181,6 +231,21 @@ class Watch:
             if self.effect:
                 took_hold(core, self.effect)
         return self.effect
+
+    def _found_any(self) -> bool:
+        from takeback.adapters.watch.adapter import compared
+        from takeback.runs.watch_authors import apart
+
+        roots, parts = [one.root for _, one in self._roots], self._core.parts
+        change = Change(ADAPTER, "", "", "", {"roots": roots, "began": self._began, "since": self._position})
+        asked = proposed(self._core.lease, change, Terms())
+        targets, _ = compared(
+            change,
+            self._roots,
+            lambda all: apart(parts.journal, parts.blobs, asked, all).targets,
+            parts.blobs,
+        )
+        return not all(map(_only_time, targets))
 
     def _found(self, proposal: Effect) -> FoundChange | None:
         from takeback.adapters.watch.adapter import change_found, compared
@@ -203,16 +268,38 @@ class Watch:
 
         targets, residue = compared(proposal.change, self._roots, minus, parts.blobs)
         targets = self._without_databases(proposal, self._without_others(proposal, targets))
+        sure = self._is_sure()
+        if self._manner.doubts:
+            targets = self._doubted(targets, sure)
         seen = change_found(proposal.change, parts.blobs, targets, residue, every)
         if seen is None:
             return None
         self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
         unsure = [one for one in targets if one.resource not in self._own and not _only_time(one)]
         self.shared = open_beside(parts.journal, proposal, unsure, self._since)
+        args = dict(seen.change.args)
         if self.shared:
-            args = seen.change.args | {"shared": self.shared}
-            seen = FoundChange(seen.change._replace(args=args))
-        return seen
+            args["shared"] = self.shared
+        if self._telling and (outside := tuple(self._telling.outside((place_of(parts).store,)))):
+            args["outside"] = [display(one) for one in outside[:_LISTED]]
+        change = seen.change._replace(args=args)
+        if self._manner.late and not sure:
+            change = change._replace(facts=Facts(others=True))
+        return FoundChange(change)
+
+    def _is_sure(self) -> bool:
+        """Whether it is known of every change who made it."""
+        telling = self._telling
+        return telling is not None and not telling.is_lost(self._books())
+
+    def _books(self) -> "dict[str, Authors | None]":
+        return {one.root: watched.authors(one.token) for watched, one in self._roots}
+
+    def _doubted(self, targets: "tuple[Target, ...]", sure: bool) -> "tuple[Target, ...]":
+        if not sure or self._telling is None:
+            return tuple(one if _only_time(one) else doubted(one, UNKNOWN) for one in targets)
+        too = self._telling.also_others(targets, self._books())
+        return tuple(doubted(one, OTHERS_TOO) if one.resource in too else one for one in targets)
 
     def _without_databases(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
         """Once: what is asked for again has the same databases in it, with what was written there to record them."""
@@ -241,7 +328,7 @@ class Watch:
         from takeback.runs.watch_authors import NOT_TOLD, beside, left_to, record, sentence
 
         core, parts = self._core, self._core.parts
-        books = {one.root: watched.authors(one.token) for watched, one in self._roots}
+        books = self._books()
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         # What effects are known to have changed too is no stranger's.
         unsure = [one for one in targets if not is_mixed(one) and one.resource not in self._brought_back]
@@ -256,7 +343,8 @@ class Watch:
         if not all(_only_time(one) for one in theirs):
             roots = proposal.change.args["roots"]
             args: dict[str, Any] = {"roots": roots, "baseline": [], "coverage": self.coverage}
-            summary, facts = f"others, during: {proposal.change.summary}", Facts(others=True)
+            when = "between calls" if self._manner.late else f"during: {proposal.change.summary}"
+            summary, facts = f"others, {when}", Facts(others=True)
             change = proposal.change._replace(summary=summary, args=args, facts=facts)
             terms = Terms(agent=core.agent)  # not asked for, so it has no key
             self._recorded.append(sentence(told.others, record(parts, core.lease, change, terms, theirs)))
@@ -291,6 +379,7 @@ class Watch:
         for watched, baseline in self._roots:
             watched.end(baseline.token)
         self._roots = []
+        self._core.watches.pop(self._manner.key, None)
         if self._telling:
             self._telling.close()
             self._telling = None
@@ -300,65 +389,3 @@ def _only_time(target: "Target") -> bool:
     return target.before["type"] == target.after["type"] == "dir" and all(
         target.before.get(key) == target.after.get(key) for key in ("mode", "uid", "gid", "xattrs")
     )
-
-
-def place_of(parts: "Parts") -> "WatchPlace":
-    from takeback.adapters.watch.watched_root import WatchPlace
-    from takeback.engine.parts import adapter_of
-
-    place = getattr(adapter_of(parts, ADAPTER), "place", None)
-    if not isinstance(place, WatchPlace):
-        raise Misuse("This store cannot watch directories.", hint="Use a store on disk.")
-    return place._replace(room=parts.refuse_without_room, blobs=parts.blobs)
-
-
-def release_dead(parts: "Parts", place: "WatchPlace", roots: "Sequence[str] | None" = None) -> None:
-    """Watches that were registered by processes which died before they could propose anything; of these roots only, if
-    some are named."""
-    from takeback.adapters.watch.adapter import baselines_of
-    from takeback.adapters.watch.index import Index, index_name, indexes_in
-    from takeback.adapters.watch.processes import lives
-    from takeback.model.effect import OPEN_STATES
-    from takeback.storage.protocols import Query
-
-    for name in indexes_in(place.directory):
-        if roots is not None and name not in map(index_name, roots):
-            continue
-        index = place.opened.get(name) or Index(place.directory, name)
-        try:
-            dead = [watch.token for watch in index.watches() if not lives(watch.owner)]
-            if dead:
-                effects = parts.journal.effects(Query(states=OPEN_STATES))
-                needed = {one.token for effect in effects for one in baselines_of(effect.change)}
-                index.release([token for token in dead if token not in needed])
-        finally:
-            if index is not place.opened.get(name):
-                index.close()
-
-
-def any_unused(store: str, now: float) -> bool:
-    """Whether a sweep would drop some. Asked at the end of each run, so that nothing is loaded where there are none."""
-    directory = os.path.join(store, "watch")
-    if not os.path.isdir(directory):
-        return False
-    from takeback.adapters.watch.index import last_used
-
-    return any(used < now - UNUSED for used in last_used(directory))
-
-
-def drop_unused(parts: "Parts", before: float) -> int:
-    """Remove indexes of directories that are gone, or not watched since that time; a new watch starts from nothing. How
-    many bytes were freed; the contents are freed by the sweep that follows."""
-    from takeback.adapters.watch.index import Index, indexes_in
-    from takeback.model.resource import path_of
-
-    try:
-        place = place_of(parts)
-    except Misuse:
-        return 0
-    release_dead(parts, place)
-
-    def unused(root: str, used: float) -> bool:
-        return used < before or bool(root and not os.path.isdir(path_of(root)))
-
-    return sum(Index(place.directory, name).drop(unused) for name in indexes_in(place.directory))

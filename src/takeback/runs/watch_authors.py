@@ -70,9 +70,10 @@ def _named(resources: Collection[str]) -> str:
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[OtherStep]]:
     """By resource, what others did to it since, oldest first."""
-    if next(journal.records(after=proposal.seq), None) is None:
+    since = proposal.watched_since
+    if next(journal.records(after=since), None) is None:
         return {}  # nothing was written since
-    query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
+    query = Query(told_after=since, states=(State.DONE, State.UNDONE))
     others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
     return steps_of(others)
 
@@ -140,19 +141,33 @@ class Telling:
     """Who belongs to the command, and who changed what, from its beginning."""
 
     def __init__(
-        self, pid: int, lineage: "Lineage", authors: dict[str, "Authors"], beside: Sequence[Effect] = ()
+        self,
+        pid: int,
+        lineage: "Lineage",
+        authors: dict[str, "Authors"],
+        beside: Sequence[Effect] = (),
+        shared: Collection[int] | None = None,
     ) -> None:
-        """`authors` by the resource of each root; `beside`: commands that others watch there already."""
+        """`authors` by the resource of each root; `beside`: commands that others watch there already. `shared`: others
+        use the lineage too, and these processes, which began before it, belong to the command."""
         from takeback.adapters.watch.processes import family_of
 
         self._pid = pid
         self._lineage = lineage
+        self._shared = shared
         self._authors = authors
         # Processes that they had started before we got the events.
         self._begun = {one.id: family_of(_process(one)) for one in beside if _process(one)}
 
     def close(self) -> None:
-        self._lineage.close()
+        if self._shared is None:
+            self._lineage.close()
+
+    def _own(self) -> set[int] | None:
+        found = self._lineage.descendants(self._pid)
+        for one in self._shared or ():
+            found = found and found | (self._lineage.descendants(one) or set())
+        return found
 
     def is_lost(self, now: "dict[str, Authors | None]") -> bool:
         """Whether of some root it is no longer known who changed what."""
@@ -168,7 +183,7 @@ class Telling:
     ) -> Authorship:
         """Nothing where it cannot be known. `now` are the books that the feeds keep: another one than at the beginning
         does not tell everything. `beside`: the commands that others watch there now."""
-        own, ours = self._lineage.descendants(self._pid), self._lineage.descendants(os.getpid())
+        own, ours = self._own(), self._lineage.descendants(os.getpid())
         if own is None or ours is None:
             return Authorship()
         family = own | ours
@@ -180,14 +195,33 @@ class Telling:
             without = self._by_others(targets, now, family.union(*theirs))
             left |= dict.fromkeys((one for one in found if one not in without and one not in left), other.id)
         others = {resource: pid for resource, pid in found.items() if resource not in left}
-        return Authorship(others, left, frozenset(self._surely(targets, now, family)))
+        # Calls of one agent at the same time have the same processes.
+        alone = all(_process(other).get("pid") != self._pid for other in beside)
+        return Authorship(others, left, frozenset(self._surely(targets, now, family) if alone else ()))
+
+    def also_others(self, targets: Sequence[Target], now: "dict[str, Authors | None]") -> set[str]:
+        """Of these, what a process of someone else changed as well."""
+        family = (self._own() or set()) | (self._lineage.descendants(os.getpid()) or set())
+        found: set[str] = set()
+        for root, authors in self._authors.items():
+            if now.get(root) is authors:
+                cut = len(root.rstrip("/")) + 1
+                for one in targets:
+                    who = (
+                        authors.of.get(one.resource[cut:], set())
+                        if _is_in(one.resource, root)
+                        else set[int]()
+                    )
+                    if who - family - {0}:
+                        found.add(one.resource)
+        return found
 
     def outside(self, but: Sequence[bytes]) -> list[str]:
         """Changes of the command outside the roots, on the same filesystems, as far as the kernel reported them. Not
         below these directories."""
         from takeback.adapters.watch.fanotify import changed_outside
 
-        own = self._lineage.descendants(self._pid)
+        own = self._own()
         roots = [path_of(root) for root in self._authors]
         found = {
             file_resource(path)

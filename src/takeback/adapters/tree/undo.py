@@ -37,10 +37,14 @@ from takeback.errors import TakebackError
 from takeback.model.change import OnConflict, UndoTerms
 from takeback.model.effect import Effect
 from takeback.model.plan import Bond, Obstacle, Outcome, TargetOutcome, only_forced
-from takeback.model.remedy import Target
+from takeback.model.remedy import OTHERS_TOO, UNKNOWN, Target, doubt_of
 from takeback.model.resource import display
 
 _GOOD = (Outcome.UNDONE, Outcome.ALREADY)
+_DOUBTS = {
+    OTHERS_TOO: "was changed by someone else at the same time; it goes back only if you name it",
+    UNKNOWN: "may have been changed by someone else at the same time; it goes back only if you name it",
+}
 
 
 class PathStep(NamedTuple):
@@ -119,6 +123,8 @@ class TreeUndo:
                 now = self._now(target, place) if place else ABSENT
                 if now["type"] == "symlink":
                     places.note_link(target.resource)
+                if (doubt := doubt_of(target)) and not self._is_decided(target, now):
+                    return _told(target, Outcome.EXCLUDED, _DOUBTS[doubt])
                 step = self._judged(target, now, place, places)
                 if step.target and self._on_conflict.skips and (why := protected(target.resource)):
                     return _blocked(target.resource, f"cannot be changed: {why}", Obstacle.PROTECTED)
@@ -143,6 +149,10 @@ class TreeUndo:
 
     def _manner(self, target: Target) -> FileState:
         return target.before if only_forced(target) else manner_of(target)
+
+    def _is_decided(self, target: Target, now: FileState) -> bool:
+        """Where someone else may have had a part in it."""
+        return self._on_conflict is OnConflict.FORCE or same(now, target.before)
 
     def _judged(self, target: Target, now: FileState, place: Place | None, places: Places) -> PathStep:
         before, after = target.before, target.after

@@ -12,6 +12,7 @@ from takeback.adapters.tree.git.layout import with_meaning
 from takeback.adapters.tree.states import in_place, only_time
 from takeback.adapters.tree.targets import TREE, put_targets
 from takeback.adapters.watch.compare import Inode
+from takeback.adapters.watch.files import FILES, changed_since
 from takeback.adapters.watch.index import Index, digests_in
 from takeback.adapters.watch.other_effects import steps_of
 from takeback.adapters.watch.processes import at_work
@@ -22,7 +23,7 @@ from takeback.errors import StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.progress import SILENT, Progress
-from takeback.model.remedy import Target
+from takeback.model.remedy import UNKNOWN, Target, doubted
 from takeback.model.resource import display, path_of
 from takeback.storage.protocols import Blobs
 
@@ -151,6 +152,8 @@ def _only_time(target: Target) -> bool:
 def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -> FoundChange | None:
     """For recovery: from what is durable alone. `others`: what was done since the beginning."""
     refuse_at_work(change)
+    if FILES in change.args:
+        return files_change(change, place.blobs, 0, others)
     roots: list[tuple[WatchedRoot, Baseline]] = []
     try:
         for one in baselines_of(change):
@@ -163,10 +166,22 @@ def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -
             return without(all, steps, change.args.get("roots", ()), place.blobs)
 
         targets, residue = compared(change, roots, minus, place.blobs)
+        if change.args.get("doubts"):
+            targets = tuple(one if _only_time(one) else doubted(one, UNKNOWN) for one in targets)
         return change_found(change, place.blobs, targets, residue, every)
     finally:
         for watched, _ in roots:
             watched.close()
+
+
+def files_change(
+    change: Change, blobs: Blobs, limit: int, others: Sequence[Effect] = ()
+) -> FoundChange | None:
+    """Of files that were watched by their names."""
+    targets = changed_since(change, blobs, limit, others)
+    parted = [one for one in targets if one.before.get("nlink", 1) > 1]
+    residue = [ELSEWHERE.format(name=display(one.resource)) for one in parted]
+    return change_found(change, blobs, targets, residue) if targets else None
 
 
 class WatchedTree(TreeAdapter):

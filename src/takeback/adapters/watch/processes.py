@@ -26,6 +26,7 @@ _FORKED = struct.Struct("=IIII")  # parent's thread and process, child's thread 
 _ROOM = 32 << 20
 _FORCE_ROOM = 33  # SO_RCVBUFFORCE
 _WAIT = 1000  # milliseconds
+_MOST_CHILDREN = 50_000
 
 
 class Lineage:
@@ -60,9 +61,32 @@ class Lineage:
     def close(self) -> None:
         self._socket.close()
 
+    def fileno(self) -> int:
+        """It can be read when there is something to drain."""
+        return self._socket.fileno()
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    def drain(self) -> None:
+        """Take what the kernel reported: it has room for some seconds of a busy machine."""
+        self._children += [_FORKED.unpack_from(rest)[1::2] for what, rest in self._told() if what == _FORK]
+
+    def keep_only(self, roots: Iterable[int]) -> None:
+        """Forget all that these have not started, once there is much of it."""
+        if len(self._children) > _MOST_CHILDREN:
+            found = set(roots)
+            kept: list[tuple[int, int]] = []
+            for parent, child in self._children:
+                if parent in found:
+                    found.add(child)
+                    kept.append((parent, child))
+            self._children = kept[-_MOST_CHILDREN // 2 :]
+
     def descendants(self, of: int) -> set[int] | None:
         """The process itself and all its descendants started since we listen; None if some reports were lost."""
-        self._children += [_FORKED.unpack_from(rest)[1::2] for what, rest in self._told() if what == _FORK]
+        self.drain()
         if self._lost:
             return None
         found = {of}

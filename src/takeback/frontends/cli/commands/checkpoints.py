@@ -6,6 +6,7 @@ from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, Does, o
 from takeback.frontends.cli.output.screen import ago, clean
 from takeback.frontends.cli.session.store import give, nothing_yet, opened, tell_nothing
 from takeback.model.ids import short
+from takeback.runs.prompts import is_prompt
 
 
 def _checkpoints(asked: Asked) -> int:
@@ -14,7 +15,9 @@ def _checkpoints(asked: Asked) -> int:
         return tell_nothing(asked, [])
     with opened(asked) as tb:
         scope = None if asked.options.run else opened_of(tb).here()
-        points = tuple(reversed(tb.checkpoints(asked.options.run, scope=scope)))
+        found = tb.checkpoints(asked.options.run, scope=scope)
+        # Prompts are many, and `log` shows them.
+        points = tuple(one for one in reversed(found) if asked.options.run or not is_prompt(one))
         give(asked, tb, [checkpoint_json(point) for point in points])
         if not points:
             screen.say("No checkpoints yet in this project." if scope else "No checkpoints yet.")

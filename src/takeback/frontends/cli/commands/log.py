@@ -15,11 +15,13 @@ from takeback.frontends.cli.output.log_table import (
     stat_lines,
     width_of,
 )
+from takeback.frontends.cli.output.prompt_lines import INDENT, found_prompts, headings
 from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, warn
 from takeback.frontends.cli.session.project import effects_listed, hint_elsewhere
 from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
 from takeback.model.ids import short
+from takeback.model.run import RunInfo
 
 _MOST_DEAD = 3
 
@@ -55,10 +57,11 @@ def _log(asked: Asked) -> int:
     with opened(asked) as tb:
         effects = _listed(asked, tb)
         if screen.json:
-            from takeback.audit.views import effect_json
+            from takeback.audit.views import effect_json, prompt_fields
 
-            parted = partly_undone(tb, effects)
-            give(asked, tb, [effect_json(effect, parted.get(effect.id, ())) for effect in effects])
+            parted, under = partly_undone(tb, effects), found_prompts(tb, effects, _runs_of(tb, effects))
+            told = (effect_json(one, parted.get(one.id, ())) | prompt_fields(one, under) for one in effects)
+            give(asked, tb, list(told))
             return 0
         _show_effects(asked, tb, effects)
         if not asked.options.format:
@@ -93,6 +96,11 @@ def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
         asks *= 4
 
 
+def _runs_of(tb: Takeback, effects: tuple[Effect, ...]) -> dict[str, RunInfo]:
+    ids = tuple({effect.run for effect in effects})
+    return {info.id: info for info in tb.store.journal.runs(ids)} if ids else {}
+
+
 def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
     screen, options = asked.screen, asked.options
     more = options.number and options.format != "json" and len(effects) > options.number
@@ -104,17 +112,19 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         (warn if options.format else screen.say)(said)  # a script would take it for a line of that form
         _hint_elsewhere(asked, tb)
         return
-    runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
+    runs = _runs_of(tb, effects)
     numbered = not (_filtered(asked) or options.all or options.aborted)
     parted, proposed = partly_undone(tb, effects), asked_for(tb, effects, now())
-    told = TableContext(here(), now(), runs, agent_of(asked), numbered, parted, proposed)
-    shown = (
-        formatted(options.format, effects, told)
-        if options.format
-        else lines(screen, effects, told, width_of(screen))
-    )
+    under = found_prompts(tb, effects, runs)
+    told = TableContext(here(), now(), runs, agent_of(asked), numbered, parted, proposed, under)
+    width = width_of(screen)
+    room = width - len(INDENT) if width and under else width
+    shown = formatted(options.format, effects, told) if options.format else lines(screen, effects, told, room)
+    titles = {} if options.format else headings(screen, effects, told, width)
     for effect, line in zip(effects, shown, strict=True):
-        screen.say(line)
+        if effect.id in titles:
+            screen.say(titles[effect.id])
+        screen.say(f"{INDENT}{line}" if effect.id in under and not options.format else line)
         if options.stat:
             for path in stat_lines(effect, told.here, told.parted.get(effect.id, ())):
                 screen.say(path)

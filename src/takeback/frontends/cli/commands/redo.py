@@ -7,15 +7,10 @@ from takeback.api import opened_of
 from takeback.api.undo import to_redo
 from takeback.errors import InDoubt, Refused, StoreBusy, Stuck
 from takeback.frontends.cli.command import AGENT, ALL_PROJECTS, DRY_RUN, YES, Asked, Command, positional
-from takeback.frontends.cli.commands.undo import (
-    CONFLICTS,
-    finished_just_now,
-    on_conflict_of,
-    taken_back,
-    tell_finished,
-)
+from takeback.frontends.cli.commands.undo import CONFLICTS, on_conflict_of, taken_back
 from takeback.frontends.cli.output.undo_hints import WantedUndo, typed
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
+from takeback.frontends.cli.session.finished_undo import finished_just_now, tell_finished
 from takeback.frontends.cli.session.project import elsewhere, refuse_other_projects
 from takeback.frontends.cli.session.store import (
     agent_of,

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import now, opened_of
-from takeback.audit.views import undo_json
 from takeback.errors import Blocked, InDoubt, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.command import (
     AGENT,
@@ -32,6 +31,7 @@ from takeback.frontends.cli.output.undo_hints import (
     with_a_way_out,
 )
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
+from takeback.frontends.cli.session.finished_undo import finished_just_now, tell_finished
 from takeback.frontends.cli.session.project import (
     elsewhere,
     hint_elsewhere,
@@ -41,11 +41,16 @@ from takeback.frontends.cli.session.project import (
 from takeback.frontends.cli.session.store import (
     agent_of,
     existing,
-    give,
     known_effects,
     made_since,
     nothing_recorded,
     nothing_yet,
+)
+from takeback.frontends.cli.session.undo_session import (
+    is_of_session,
+    named_part,
+    wanted_of_session,
+    was_finished,
 )
 from takeback.frontends.cli.session.undo_to import take_back_to
 from takeback.model.change import OnConflict
@@ -60,74 +65,6 @@ from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
-
-
-_PAST = {"undo": "Took back", "redo": "Brought back"}
-
-
-def finished_just_now(
-    tb: "Takeback",
-    verb: str,
-    names: Sequence[str],
-    elsewhere: bool = False,
-    paths: Sequence[str] | None = None,
-) -> list[Effect]:
-    """Undos, or redos, that recovery has finished: those that the names are about, or all if nothing was named. Empty
-    unless they are all that was asked for. `elsewhere`: by a run or a checkpoint, where more may be left to do."""
-    from takeback.engine.settled import Cause
-
-    cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
-    done = [_undo_of(tb, tb.effect(one.effect)) for one in tb.recovered if one.cause is cause]
-    undos = [tb.effect(id) for id in dict.fromkeys(done) if id]
-    if elsewhere or not undos or not names:
-        return [] if elsewhere else undos
-    meant = {one.id: one for one in undos} | {one.undoes: one for one in undos}
-    if verb == "redo":  # the undo that was taken back, or what that one had undone
-        meant |= {tb.effect(one.undoes).undoes: one for one in undos}
-    found = [meant.get(_id(tb, name)) for name in names]
-    done_all = [one for one in found if one and (verb == "redo" or _took_all(tb, one, paths))]
-    return done_all if len(done_all) == len(names) else []
-
-
-def _took_all(tb: "Takeback", undo: Effect, paths: Sequence[str] | None) -> bool:
-    """Whether it took back what was asked for: the whole effect, or these paths of it."""
-    from takeback.engine.portion import takes, touched_at
-    from takeback.runs.scope import resources_named
-
-    taken = takes(undo)
-    if paths is None or taken is None:
-        return not undo.change.undo.partial
-    of = tb.effect(undo.undoes)
-    named = {one for names in resources_named(paths) for name in names for one in touched_at(of, name)}
-    return bool(named) and named <= set(taken)
-
-
-def _undo_of(tb: "Takeback", effect: Effect) -> str:
-    if effect.state is State.UNDONE:
-        return effect.undone_by
-    if effect.is_undo:
-        return effect.id
-    # It is partly undone: by the newest undo of some of its paths.
-    in_force = Query(undoing=(effect.id,), states=(State.DONE,), newest=True, limit=1)
-    return next((one.id for one in tb.store.journal.effects(in_force)), "")
-
-
-def _id(tb: "Takeback", name: str) -> str:
-    try:
-        return tb.effect(name).id
-    except TakebackError:
-        return ""
-
-
-def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effect]) -> int:
-    asked.made.extend(one.id for one in undos)
-    effects = [tb.effect(one.undoes) for one in undos]
-    give(asked, tb, undo_json(UndoResult("done", tuple(effects), (), undo=tuple(undos))))
-    for one, undo in zip(effects, undos, strict=True):
-        some = "some paths of " if undo.change.undo.partial else ""
-        what = f"{some}{asked.screen.effect(one)}"
-        asked.screen.say(f"{_PAST[verb]} {what}: what was interrupted is finished.")
-    return 0
 
 
 _MOST_LISTED = 10
@@ -172,6 +109,22 @@ _ARGUMENTS = (
         "everything in this project since TIME: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday if later than now)",
         type=filled,
     ),
+    option(
+        "--prompt",
+        "N",
+        "what the coding agent did since before prompt N, as `log` counts it; without N: since the last one that left "
+        "something to undo",
+        nargs="?",
+        const="",
+    ),
+    option(
+        "--session",
+        "S",
+        "the whole session of a coding agent, by its id or the beginning of it; without S: the one that changed "
+        "something last. With --prompt: where the prompt is",
+        nargs="?",
+        const="",
+    ),
     ALL_PROJECTS,
     YES,
     flag("--cascade", "also undo later effects that depend on these"),
@@ -179,7 +132,11 @@ _ARGUMENTS = (
     DRY_RUN,
     AGENT,
     option(
-        "--", "PATH", "only these paths of one effect, with everything below them", dest="paths", nargs="+"
+        "--",
+        "PATH",
+        "only these paths of one effect, or of what the agent did, with everything below them",
+        dest="paths",
+        nargs="+",
     ),
     *CONFLICTS,
 )
@@ -188,7 +145,8 @@ _ARGUMENTS = (
 def _undo(asked: Asked) -> int:
     options = asked.options
     _refuse_unfit(options)
-    if nothing_yet(asked) and not (options.ids or options.run or options.to):
+    of_session = is_of_session(options)
+    if nothing_yet(asked) and not (options.ids or options.run or options.to or of_session):
         raise Refused(nothing_recorded(asked), hint="There is nothing to undo.")
     wishes: dict[str, Any] = {
         "dry_run": options.dry_run,
@@ -198,12 +156,14 @@ def _undo(asked: Asked) -> int:
         "agent": agent_of(asked),
     }
     with existing(asked, lambda tb: _known(tb, options)) as tb:
-        more = bool(options.run or options.to or options.since)
+        more = bool(options.run or options.to or options.since or of_session)
         if done := finished_just_now(tb, "undo", options.ids, more, options.paths):
             return tell_finished(asked, tb, "undo", done)
         try:
             if options.to or options.since:
                 return take_back_to(asked, tb, wishes)
+            if of_session:
+                return _session_taken_back(asked, tb, wishes)
             if not (options.ids or options.run or options.to):
                 return _newest_taken_back(asked, tb, wishes)
             wanted = _wanted(tb, options)
@@ -214,12 +174,21 @@ def _undo(asked: Asked) -> int:
             return tell_refused(asked, tb, error)
 
 
+def _session_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
+    finished = finished_just_now(tb, "undo", ())
+    if finished and was_finished(tb, asked.options, finished):
+        return tell_finished(asked, tb, "undo", finished)
+    wanted = wanted_of_session(asked, tb, _how(asked.options))
+    return tell_result(asked, tb, wanted, *taken_back(asked, tb, wanted, wishes))
+
+
 def _refuse_unfit(options: Namespace) -> None:
     """Paths are of one effect. Other effects that cascade and needs would take back have other paths."""
     chosen = bool(options.ids) + bool(options.run and not (options.to or options.since))
-    if chosen + bool(options.to) + bool(options.since) > 1:
+    if chosen + bool(options.to) + bool(options.since) + is_of_session(options) > 1:
         raise Misuse(
-            "Only one of ID, --run, --to and --since can be given; --run narrows --to and --since.",
+            "Only one of ID, --run, --prompt, --session, --to and --since can be given; --run narrows --to and "
+            "--since, and --session says where the prompt is.",
             hint="`takeback undo --help` shows an example.",
         )
     if options.paths is None:
@@ -236,7 +205,7 @@ def _refuse_unfit(options: Namespace) -> None:
                 f"Paths cannot be combined with {name}.",
                 hint="`takeback undo ID -- PATH…` takes back these paths of one effect.",
             )
-    if len(options.ids) != 1:
+    if len(options.ids) != 1 and not is_of_session(options):
         raise Misuse(
             "Paths need exactly one effect.",
             hint="`takeback undo ID -- PATH…`; `takeback log PATH` lists the effects that touched a path.",
@@ -248,7 +217,9 @@ def _known(tb: "Takeback", options: Namespace) -> None:
     known_effects(options.ids)(tb)
     if options.run:
         tb.find_run(options.run)
-    if options.paths:
+    if is_of_session(options):
+        named_part(tb, options)
+    elif options.paths:
         from takeback.runs.scope import effects_with_paths
 
         scope = opened_of(tb).here() if options.ids[0].startswith("@") else None

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
     from takeback.model.remedy import Target
     from takeback.model.run import RunInfo
+    from takeback.runs.prompts import UnderPrompt
 
-FIELDS = ("ref", "id", "at", "ago", "state", "agent", "run", "summary", "what", "where", "resource")
+FIELDS = (
+    "ref", "id", "at", "ago", "state", "agent", "run", "prompt", "summary", "what", "where", "resource",
+)  # fmt: skip
 _NARROWEST = 20  # columns of a summary, however small the terminal
 _MOST = 10  # paths that --stat lists
 _MANY = 20_000  # paths of an effect; of more a list does not find the renames
@@ -57,6 +60,7 @@ class TableContext(NamedTuple):
     numbered: bool  # whether the first one is @
     parted: Mapping[str, Sequence[str]] = {}  # by effect that is partly undone: what was taken back
     asked_for: Mapping[str, str] = {}  # by call that needs an approval: how it stands
+    under: "Mapping[str, UnderPrompt]" = {}  # by effect of a coding agent: its prompt
 
 
 def is_folded(effect: Effect) -> bool:
@@ -106,6 +110,7 @@ def _cells(effect: Effect, named: Mapping[str, str], told: TableContext) -> _Row
         state if state != "done" else "",
         "pinned" if effect.pinned else "",
         "forgotten" if effect.forgotten else "",
+        "not the agent" if effect.id in told.under and effect.change.facts.others else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
     )
     return _Row(
@@ -198,9 +203,13 @@ def _beside(effect: Effect, told: TableContext) -> str:
     name = clean(run.name) if run else ""
     summary = clean(effect.change.summary)
     agent = clean(effect.agent) if effect.agent and effect.agent != told.agent else ""
+    member = effect.change.args.get("member")
+    if effect.id in told.under:  # its prompt was named above it
+        name = agent = ""
     if name in summary or summary.startswith(name[:20]) or name.startswith("command line"):
         name = ""
     marks = [_where(effect, told), f"{agent}: {name}" if agent and name else name or agent]
+    marks += [f"subagent {clean(str(member))}"] if member else []
     if effect.state in (State.STUCK, State.ABORTED):
         marks.append(near_text(clean(effect.note), told.here))
     if effect.dropped and effect.state is State.DROPPED:
@@ -231,9 +240,11 @@ def _stat_of(effect: Effect, paths: set[str], place: Here) -> list[str]:
 def formatted(pattern: str, effects: Sequence[Effect], told: TableContext) -> Iterator[str]:
     """One line for each effect, by --format."""
     if pattern == "json":
-        from takeback.audit.views import effect_json
+        from takeback.audit.views import effect_json, prompt_fields
 
-        yield from (json.dumps(effect_json(one, told.parted.get(one.id, ()))) for one in effects)
+        for one in effects:
+            fields = prompt_fields(one, told.under)
+            yield json.dumps(effect_json(one, told.parted.get(one.id, ())) | fields)
         return
     _refuse_unknown(pattern)
     named = refs(effects, told.numbered)
@@ -242,7 +253,7 @@ def formatted(pattern: str, effects: Sequence[Effect], told: TableContext) -> It
 
 
 def _values(effect: Effect, named: Mapping[str, str], told: TableContext) -> dict[str, str]:
-    run = told.runs.get(effect.run)
+    run, mine = told.runs.get(effect.run), told.under.get(effect.id)
     moment = time.localtime(effect.at // 1_000_000)
     return {
         "ref": named.get(effect.id, ""),
@@ -252,6 +263,7 @@ def _values(effect: Effect, named: Mapping[str, str], told: TableContext) -> dic
         "state": _shown_state(effect, told),
         "agent": clean(effect.agent),
         "run": clean(run.name) if run else "",
+        "prompt": clean(mine.point.label.removeprefix("prompt ")) if mine and mine.point else "",
         "summary": clean(effect.change.summary),
         "what": amount(effect),
         "where": _where(effect, told),

@@ -2,7 +2,7 @@
 changing anything."""
 
 import shlex
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +42,8 @@ class WantedUndo(NamedTuple):
     passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
     listed: bool = False  # its effects were shown already
     paths: str = ""  # if only these are to be taken back; as they would be typed
+    title: str = ""  # a line before the answer
+    of: Mapping[str, Any] = {}  # what the title tells, for a program
 
     def command(self, option: str = "") -> str:
         """To be typed again, perhaps with an option more."""

@@ -149,8 +149,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
     made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
     undone = partly_undone(tb, made) if result.undo else {}
     moves = _moves(asked, wanted, result, made)
-    give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
-    _say_passed(asked, wanted.passed)
+    give(asked, tb, undo_json(result, undone) | passed | dict(wanted.of) | as_field(screen, errors))
+    _say_before(asked, wanted)
     if not result.targets and result.outcome == "done":
         screen.say("Nothing to take back: nothing has happened since.")
     elif nothing_to_do(result.targets):
@@ -203,7 +203,11 @@ def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
     say_first(asked.screen.say, lines, _MOST_LISTED, "  with it   ")
 
 
-def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
+def _say_before(asked: Asked, wanted: WantedUndo) -> None:
+    """What is meant, and what was passed over."""
+    if wanted.title:
+        asked.screen.say(wanted.title)
+    passed = wanted.passed
     for effect in passed[:_MOST_LISTED]:
         what = from_here(effect.change.summary)
         told = f"{asked.screen.id(effect.id)} ({what})"

@@ -1,0 +1,281 @@
+"""takebackd: one small process for each store. It answers the shims of all coding agents of this user.
+
+It is started by the first hook, apart from the agent, and ends when no agent has needed it for some minutes. Killed at
+any moment, nothing is lost: what is open is in the journal and in the indexes of the watched directories, and the next
+one takes it up.
+"""
+
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+import takeback
+from takeback.errors import Refused, TakebackError
+from takeback.frontends.agents.hosts import Reply, refused, speaker
+from takeback.frontends.agents.sessions import Sessions
+from takeback.frontends.agents.shim import BEFORE, ROOT
+from takeback.storage.sqlite.store import exists
+
+IDLE_SECONDS = 600
+_TICK = 0.5  # seconds
+_CREDENTIALS = struct.Struct("=3i")  # process, user, group
+_MOST = 64 << 20
+_LOG_BYTES = 1 << 20
+_HANDOVER_SECONDS = 15
+_SLOW = 10  # seconds that a shim may take to send its request
+
+
+class Request(NamedTuple):
+    host: str
+    event: str
+    parent: int
+    root: str  # where the package of the shim lies
+    environment: dict[str, str]
+    payload: bytes
+
+
+def directory_of(store: str) -> str:
+    """Where the socket, the lock and the log are."""
+    return os.path.join(store, "hooks")
+
+
+def main(store: str) -> None:
+    """Until it is idle; a second one ends at once."""
+    try:
+        place = directory_of(store)
+        if not exists(store):
+            with takeback.open(store):
+                pass  # a store is made in a directory that is empty
+        _make_private(place)
+        lock = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if _is_ours(lock, place):
+            _serve(store, place, lock)
+    except TakebackError as error:
+        sys.exit(f"{error} {error.way_on}".strip())
+    except OSError as error:
+        sys.exit(f"{error.filename or store}: {error.strerror}.")
+
+
+def _is_ours(lock: int, place: str) -> bool:
+    """Not while another one serves; one that hands over does not any more."""
+    until = time.monotonic() + _HANDOVER_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if os.path.exists(os.path.join(place, "socket")) or time.monotonic() > until:
+                return False
+        time.sleep(0.01)
+
+
+def _make_private(directory: str) -> None:
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    status = os.stat(directory)
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise PermissionError(0, "must belong to you, with mode 700", directory)
+
+
+def _serve(store: str, place: str, lock: int) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    name = os.path.join(place, "socket")
+    with suppress(FileNotFoundError):
+        os.unlink(name)  # of one that was killed: we hold the lock
+    listener.bind(f"/proc/self/fd/{handle}/socket")
+    os.chmod(name, 0o600)
+    with Daemon(store, place, listener) as daemon:
+        listener.listen(64)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        # What it prints from now on is for its log: the shim that started it waits no longer.
+        log = _log(place)
+        os.dup2(log, 2)
+        os.close(log)
+        daemon.serve()
+        with suppress(FileNotFoundError):
+            os.unlink(name)  # before the lock goes
+
+
+def _log(place: str) -> int:
+    path = os.path.join(place, "log")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(FileNotFoundError):
+        if os.stat(path).st_size > _LOG_BYTES:
+            os.replace(path, f"{path}.old")
+    return os.open(path, flags, 0o600)
+
+
+class Daemon:
+    def __init__(self, store: str, place: str, listener: socket.socket) -> None:
+        self._place = place
+        self._listener = listener
+        self._sessions = Sessions(store)
+        self._under_way: set[threading.Thread] = set()
+        self._last = time.monotonic()
+        self._ends = False
+        self._version = _version()
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sessions.close()
+        self._listener.close()
+
+    def serve(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._told_to_end)
+        with selectors.DefaultSelector() as waiting:
+            self._listener.setblocking(False)
+            waiting.register(self._listener, selectors.EVENT_READ)
+            while not self._is_over():
+                if waiting.select(_TICK):
+                    self._take()
+                self._sessions.look_after()
+        for thread in tuple(self._under_way):
+            thread.join()
+
+    def _told_to_end(self, *_: object) -> None:
+        self._ends = True
+
+    def _is_over(self) -> bool:
+        if self._under_way:
+            self._last = time.monotonic()
+            return False
+        if self._ends:
+            return True
+        return time.monotonic() - self._last > IDLE_SECONDS and not self._sessions.any_agent_lives()
+
+    def _take(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        self._last = time.monotonic()
+        thread = threading.Thread(target=self._answer, args=(connection,), daemon=True)
+        self._under_way.add(thread)
+        thread.start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                _, user, _ = _CREDENTIALS.unpack(credentials)
+                if user not in (os.geteuid(), 0):
+                    return
+                connection.settimeout(_SLOW)
+                request = _request(connection)
+                if request is None:
+                    return
+                if self._makes_room(request):
+                    self._ends = True
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self._place, "socket"))
+                    connection.sendall(b"again\n")
+                    return
+                connection.sendall(_packed(self._replied(request)))
+        except OSError as error:
+            self._note(f"an agent went away: {error}")
+        finally:
+            self._under_way.discard(threading.current_thread())
+
+    def _makes_room(self, request: Request) -> bool:
+        """For another version of takeback, once no call is open: then it drains and hands over."""
+        other = os.path.realpath(request.root) != os.path.realpath(ROOT) or _version() != self._version
+        return other and not self._sessions.any_open_call()
+
+    def _replied(self, request: Request) -> Reply:
+        try:
+            payload = _object(request.payload)
+            dialect = speaker(request.host, payload)
+            event = dialect.read(payload, request.environment, _agent(request.parent))
+            return dialect.answer(event, payload, self._sessions.answer(event))
+        except TakebackError as error:
+            return self._failed(request, f"{error} {error.way_on}".strip())
+        except Exception as error:  # noqa: BLE001 whatever it is, no call is let through without a way back
+            import traceback
+
+            self._note(traceback.format_exc())
+            return self._failed(request, f"{type(error).__name__}: {error}; {self._place}/log has more")
+
+    def _failed(self, request: Request, why: str) -> Reply:
+        self._note(f"{request.host} {request.event}: {why}")
+        if request.event not in BEFORE:
+            return Reply()
+        reason = f"takeback did not let this call through, because it could not record a way back: {why}"
+        return Reply("", f"{refused(request.host, reason)}\n", 2)
+
+    def _note(self, words: str) -> None:
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), words.rstrip(), file=sys.stderr, flush=True)
+
+
+def _version() -> tuple[int, int]:
+    """An upgrade in place replaces the files."""
+    try:
+        status = os.stat(__file__)
+    except OSError:
+        return 0, 0
+    return status.st_ino, status.st_mtime_ns
+
+
+def _request(connection: socket.socket) -> Request | None:
+    head, rest = b"", b""
+    while b"\n" not in head:
+        part = connection.recv(1 << 16)
+        if not part or len(head) > 1 << 16:
+            return None
+        head += part
+    head, _, rest = head.partition(b"\n")
+    words = head.decode("utf-8", "surrogateescape").split(" ", 7)
+    if len(words) != 8 or words[:2] != ["takeback", "1"] or not all(map(str.isdigit, words[4:7])):
+        return None
+    environment, payload = int(words[5]), int(words[6])
+    if environment + payload > _MOST:
+        return None
+    while len(rest) < environment + payload:
+        part = connection.recv(1 << 20)
+        if not part:
+            return None
+        rest += part
+    pairs = rest[:environment].decode("utf-8", "surrogateescape").split("\0")
+    told = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return Request(words[2], words[3], int(words[4]), words[7], told, rest[environment:])
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(raw or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Refused(
+            "What the agent said is no JSON object.", hint="It may be of a version that is not known."
+        )
+    return cast("dict[str, Any]", found)
+
+
+def _packed(reply: Reply) -> bytes:
+    out, err = reply.stdout.encode("utf-8", "replace"), reply.stderr.encode("utf-8", "replace")
+    return f"{reply.exit} {len(out)} {len(err)}\n".encode() + out + err
+
+
+def _agent(parent: int) -> int:
+    """The process that started the shim; a shell in between is not the agent."""
+    with suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{parent}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        if os.path.basename(words[0]) in (b"sh", b"bash", b"dash", b"zsh") and b"-c" in words[1:2]:
+            with open(f"/proc/{parent}/stat", "rb") as file:
+                return int(file.read().rpartition(b")")[2].split()[1])
+    return parent

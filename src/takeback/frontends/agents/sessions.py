@@ -1,0 +1,124 @@
+"""All conversations that are open in a store, and the processes of the agents that lead them."""
+
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from takeback.errors import Refused, TakebackError
+from takeback.frontends.agents.event import Answer, Event, Kind, Tool
+from takeback.frontends.agents.session import PROMPT_SECONDS, Session
+from takeback.model.settings import DAY
+
+if TYPE_CHECKING:
+    from takeback.adapters.watch.processes import Lineage
+
+IDLE_DAYS = 7  # then a session counts as ended
+_HOUR = 3600
+_LOOK_SECONDS = 270  # that a call waits for the first look; less than the shim waits
+
+
+class Sessions:
+    """All that are open in this store."""
+
+    def __init__(self, store: str) -> None:
+        import takeback
+
+        self._tb = takeback.open(store)
+        self._open: dict[tuple[str, str], Session] = {}
+        self._lock = threading.RLock()
+        self._lineage: Lineage | None = None
+        self._idle_at = 0.0
+
+    def answer(self, event: Event) -> Answer:
+        if not event.session or event.kind is Kind.OTHER:
+            return Answer()
+        with self._lock:
+            session = self._session(event)
+        if session is None:
+            return Answer()
+        if event.kind is Kind.BEFORE_CALL and event.tool in (Tool.SHELL, Tool.OTHER):
+            session.wait_for_look(_LOOK_SECONDS)
+        elif event.kind is Kind.PROMPT:
+            session.wait_for_look(PROMPT_SECONDS)
+        with self._lock:
+            answer = session.answer(event)
+            if event.kind is Kind.SESSION_END:
+                self._open.pop((event.host, event.session), None)
+            return answer
+
+    def _session(self, event: Event) -> "Session | None":
+        name = (event.host, event.session)
+        known = self._open.get(name)
+        if known and not known.is_over:
+            return known.of(event)
+        if event.kind in (Kind.SESSION_END, Kind.TURN_END, Kind.SUBAGENT_END):
+            return None if known is None else known
+        project = event.project or event.cwd
+        if not os.path.isdir(project):
+            raise Refused(
+                f"The project directory {project!r} is not there.", hint="Start the agent in a directory."
+            )
+        self._follow_processes()
+        session = self._open[name] = Session(
+            self._tb, event, os.path.realpath(project), self._lineage, self._lock
+        )
+        return session
+
+    def _follow_processes(self) -> None:
+        """Who starts whom, for all sessions; where the kernel tells."""
+        from takeback.adapters.watch.processes import open_lineage
+
+        if self._lineage is not None and not self._lineage.lost:
+            return
+        self._lineage = open_lineage()
+        for session in self._open.values():
+            session.follow(self._lineage)
+
+    def look_after(self) -> None:
+        """A few times a second: what the kernel reported is taken, and agents that have died are noticed."""
+        with self._lock:
+            if self._lineage is not None:
+                self._lineage.drain()
+                self._lineage.keep_only({os.getpid(), *(one.agent for one in self._open.values())})
+                if self._lineage.lost:
+                    self._follow_processes()
+            for name, session in list(self._open.items()):
+                if not session.agent_lives():
+                    with suppress(TakebackError):
+                        session.agent_ended()
+                    del self._open[name]
+
+            if time.monotonic() > self._idle_at:
+                self._idle_at = time.monotonic() + _HOUR
+                self._accept_idle()
+
+    def _accept_idle(self) -> None:
+        """Sessions of which no one has said that they ended."""
+        from takeback.runs.prompts import is_session
+        from takeback.storage.protocols import Query
+
+        journal = self._tb.store.journal
+        ended = time.time_ns() // 1000 - IDLE_DAYS * DAY * 1_000_000
+        for info in list(journal.runs(unfinished=True)):
+            newest = next(journal.effects(Query(run=info.id, newest=True, limit=1)), None)
+            if is_session(info) and max(info.opened_at, newest.at if newest else 0) < ended:
+                with suppress(TakebackError):  # one that is held, or cannot be settled now: another time
+                    self._tb.resume(info, wait=0).close()
+
+    def any_agent_lives(self) -> bool:
+        return bool(self._open)
+
+    def any_open_call(self) -> bool:
+        return any(session.any_open_call for session in self._open.values())
+
+    def close(self) -> None:
+        """What is open stays open: the next daemon takes it up."""
+        with self._lock:
+            for session in self._open.values():
+                with suppress(TakebackError):
+                    session.leave()
+            if self._lineage is not None:
+                self._lineage.close()
+            self._tb.close()

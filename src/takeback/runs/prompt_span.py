@@ -1,0 +1,160 @@
+"""What a coding agent did in a conversation, or in it since before a prompt; and what of it an undo takes back."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from takeback.errors import Refused, StoreBusy
+from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import Outcome, TargetOutcome
+from takeback.runs.prompts import AgentSession, Prompt, prompts_of
+from takeback.runs.selection import latest_first, standing_again
+from takeback.storage.protocols import Journal, Query
+
+PATIENCE = 3.0  # seconds, for the calls of an agent that has just died
+_BETWEEN = 0.05
+_IN_QUESTION = (State.DONE, State.UNDONE, State.PROPOSED, State.STUCK)
+
+SessionPart = AgentSession | Prompt  # a conversation, or what was done in it since before a prompt
+
+
+class Since(NamedTuple):
+    """What an agent did in that part, as it stands."""
+
+    done: tuple[Effect, ...]  # in force; redos of some paths stand for effects that are undone
+    held: tuple[Effect, ...] = ()
+    stuck: tuple[Effect, ...] = ()
+    forgotten: tuple[TargetOutcome, ...] = ()
+
+
+def session_in(part: SessionPart) -> AgentSession:
+    return part if isinstance(part, AgentSession) else part.session
+
+
+def described(part: SessionPart) -> str:
+    """For a sentence."""
+    if isinstance(part, AgentSession):
+        return f"session {part.name}"
+    return f"prompt {part.number} of session {part.session.name}"
+
+
+def nothing_left(part: SessionPart) -> Refused:
+    did = "in" if isinstance(part, AgentSession) else "since"
+    return Refused(
+        f"Nothing that the agent did {did} {described(part)} is left to undo.",
+        hint=f"`takeback log --run {short(session_in(part).runs[-1].id)}` shows its effects.",
+    )
+
+
+def last_standing(journal: Journal, session: AgentSession) -> SessionPart:
+    """Its last prompt since which something is still in force; the whole session, if that was before any prompt. Raises
+    `StoreBusy` while a call has not ended, which would belong to it."""
+    wait_for_calls(journal, session)
+    for info in reversed(session.runs):
+        in_force = Query(run=info.id, states=(State.DONE, State.PROPOSED), made=True)
+        found = (one for one in latest_first(journal, in_force) if _counts(one) and one.waits_for != COMMAND)
+        newest = max((one.order for one in (next(found, None),) if one), default=0)
+        # Some paths of an effect that is undone may stand again.
+        undone = journal.effects(Query(run=info.id, states=(State.UNDONE,), made=True, told_after=newest))
+        later = [one for one in undone if _counts(one)]
+        again = _brought_back(journal, later)
+        newest = max(newest, *(one.order for one in later if one.id in again), 0)
+        if newest:
+            before = [one for one in prompts_of(journal, session) if one.point.seq < newest]
+            return before[-1] if before else session
+    raise nothing_left(session)
+
+
+def done_since(journal: Journal, part: SessionPart) -> Since:
+    """What counts to the agent: not what others changed beside it, nor what a person accepted by name. Raises
+    `StoreBusy` while a call of the session has not ended."""
+    after = part.point.seq if isinstance(part, Prompt) else 0
+    wait_for_calls(journal, session_in(part))
+    queries = (
+        Query(run=info.id, states=_IN_QUESTION, made=True, told_after=after) for info in session_in(part).runs
+    )
+    found = [one for query in queries for one in journal.effects(query) if _counts(one)]
+    undone = [one for one in found if one.state is State.UNDONE]
+    again = _brought_back(journal, undone)
+    done = [one for one in found if one.state is State.DONE] + [
+        redo for one in undone for redo in again.get(one.id, ())
+    ]
+    return Since(
+        done=tuple(one for one in done if not one.forgotten),
+        held=tuple(one for one in found if one.waits_for == PERSON),
+        stuck=tuple(one for one in found if one.state is State.STUCK),
+        forgotten=tuple(
+            TargetOutcome(one.change.resource, Outcome.EXCLUDED, "its way back was forgotten", one.id)
+            for one in done
+            if one.forgotten
+        ),
+    )
+
+
+def _counts(effect: Effect) -> bool:
+    return not effect.change.facts.others and effect.accepted_by != PERSON
+
+
+def _brought_back(journal: Journal, undone: Sequence[Effect]) -> dict[str, tuple[Effect, ...]]:
+    """By effect that is undone: redos by which some of its paths stand again."""
+    ids = tuple(one.id for one in undone)
+    # Of most no undo was ever taken back, and then there is none.
+    undos = journal.effects(Query(undoing=ids, states=(State.UNDONE,))) if ids else ()
+    candidates = {one.undoes for one in undos}
+    found = {
+        one.id: tuple(redo for redo in standing_again(journal, one) if redo.state is State.DONE)
+        for one in undone
+        if one.id in candidates
+    }
+    return {id: redos for id, redos in found.items() if redos}
+
+
+# Calls that have not ended.
+
+
+def open_calls(journal: Journal, session: AgentSession) -> Iterator[Effect]:
+    """But for the one that this process is part of."""
+    for info in session.runs:
+        for effect in journal.effects(Query(run=info.id, states=OPEN_STATES)):
+            if effect.state is not State.STUCK and effect.waits_for != PERSON and not _is_around(effect):
+                yield effect
+
+
+def _is_around(effect: Effect) -> bool:
+    """Whether this process was started by that call: the agent undoes its own work."""
+    mark = effect.change.args.get("process", {}).get("mark")
+    if not mark:
+        return False
+    from takeback.adapters.watch.processes import MARK
+
+    return mark == os.environ.get(MARK)
+
+
+def wait_for_calls(journal: Journal, session: AgentSession, patience: float = PATIENCE) -> None:
+    """Raises `StoreBusy` while a call has not ended. If its agent has, the call is recorded in a moment."""
+    until = time.monotonic() + patience
+    while calls := tuple(open_calls(journal, session)):
+        if time.monotonic() >= until or not any(map(_has_died, calls)):
+            raise _busy(session, calls[0])
+        time.sleep(_BETWEEN)
+
+
+def _has_died(effect: Effect) -> bool:
+    process = effect.change.args.get("process")
+    if not process:
+        return False
+    from takeback.adapters.watch.processes import lives
+
+    return not lives(process)
+
+
+def _busy(session: AgentSession, effect: Effect) -> StoreBusy:
+    stands = "has not ended" if effect.waits_for == COMMAND else "is still being made"
+    return StoreBusy(
+        f"A call of session {session.name} {stands}: {short(effect.id)} ({effect.change.summary}).",
+        hint="Nothing was changed. Wait until the call has ended, or end the agent. "
+        f"`takeback show {short(effect.id)}` shows its state.",
+        effect=effect.id,
+    )

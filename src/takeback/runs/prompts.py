@@ -1,0 +1,254 @@
+"""Conversations with coding agents: which runs they are, and their prompts.
+
+A conversation is a run that lasts, named after the host and the host's id of the conversation. If it is continued after
+its end, that is another run of the same name, and both are one session. A prompt is a checkpoint of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.errors import Misuse, Refused
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Kind
+from takeback.model.resource import Scope
+from takeback.model.run import Checkpoint, OnDeath, RunInfo
+from takeback.runs import checkpoints
+from takeback.runs.selection import SHORTEST_PREFIX, latest_first
+from takeback.storage.protocols import Journal, Query
+
+if TYPE_CHECKING:
+    from takeback.runs.run import Run
+
+HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor")
+_MARK = "prompt"  # the first part of the path of its checkpoint; the second is the host's id of the turn
+_SHORT = 8  # characters of the id of a conversation that are shown
+_LONGEST = 200  # characters of a prompt that are kept
+_WINDOW = 4_000  # records to go back at first, for the prompts around some effects
+_HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+
+
+class AgentSession(NamedTuple):
+    """A conversation with an agent in one project."""
+
+    host: str
+    id: str  # the host's id of the conversation
+    runs: tuple[RunInfo, ...]  # oldest first
+
+    @property
+    def name(self) -> str:
+        return session_name(self.host, self.id)
+
+    @property
+    def short_name(self) -> str:
+        return f"{self.host} {self.id[:_SHORT]}"
+
+
+class Prompt(NamedTuple):
+    session: AgentSession
+    number: int  # from 1, in the order in which they were given
+    point: Checkpoint
+
+    @property
+    def text(self) -> str:
+        return self.point.summary
+
+    @property
+    def turn(self) -> str:
+        """The host's id of it; "" where it has none."""
+        return "".join(self.point.path[1:2])
+
+
+# Names.
+
+
+def session_name(host: str, session: str) -> str:
+    """Of the run of a conversation."""
+    return f"{host} {session}"
+
+
+def is_session(info: RunInfo) -> bool:
+    """Whether this run is, or was, a conversation with a coding agent."""
+    lasts = info.on_death is OnDeath.LEAVE
+    return lasts and info.agent in HOSTS and info.name.startswith(session_name(info.agent, ""))
+
+
+def host_id(info: RunInfo) -> str:
+    """Of the conversation, as its host names it."""
+    return info.name[len(session_name(info.agent, "")) :]
+
+
+def session_of(journal: Journal, info: RunInfo) -> AgentSession:
+    """With every run of that conversation in that project."""
+    scope = Scope((info.project,)) if info.project else None
+    same = [
+        one
+        for one in journal.runs(scope=scope)
+        if (one.name, one.project) == (info.name, info.project) and is_session(one)
+    ]
+    return AgentSession(info.agent, host_id(info), tuple(same) or (info,))
+
+
+def sessions(journal: Journal, scope: Scope | None = None) -> tuple[AgentSession, ...]:
+    """Those that began in these projects, or changed something there; the one that was active last comes first."""
+    found: dict[tuple[str, str], AgentSession] = {}
+    for info in journal.runs(scope=scope):
+        if is_session(info):
+            key = (info.name, info.project)
+            known = found.get(key)
+            found[key] = AgentSession(info.agent, host_id(info), (*(known.runs if known else ()), info))
+    return tuple(sorted(found.values(), key=lambda one: -_last_active(journal, one)))
+
+
+def _last_active(journal: Journal, session: AgentSession) -> int:
+    """The newest record that tells of work in it."""
+    last = 0
+    for info in session.runs:
+        newest = next(journal.effects(Query(run=info.id, newest=True, limit=1, damaged_too=True)), None)
+        last = max(last, newest.order if newest else 0)
+    return max(last, *(one.seq for one in _points(journal, session)), 0)
+
+
+def last_session(journal: Journal, scope: Scope | None = None) -> AgentSession:
+    """The one that changed something last, in these projects."""
+    seen: dict[str, RunInfo] = {}
+    for effect in latest_first(journal, Query(states=_HAPPENED, scope=scope, made=True)):
+        if effect.change.facts.others:
+            continue
+        if effect.run not in seen:
+            seen[effect.run] = next(journal.runs((effect.run,)))
+        if is_session(seen[effect.run]):
+            return session_of(journal, seen[effect.run])
+    where = " in this project" if scope else ""
+    raise Refused(
+        f"No session of a coding agent has changed anything{where}.",
+        hint="`takeback log` shows what happened.",
+    )
+
+
+def session_named(journal: Journal, name: str, scope: Scope | None = None) -> AgentSession:
+    """By the host's id, or the beginning of it; by the name or the id of its run. One of these projects before any
+    other."""
+    for where in (scope, None) if scope else (None,):
+        known = sessions(journal, where)
+        for fits in (_is_called, _begins_with):
+            found = [one for one in known if fits(one, name)]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                choices = ", ".join(f"{one.name} (run {short(one.runs[-1].id)})" for one in found[:5])
+                raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give the id of the run.")
+    lists = "`takeback runs` lists the sessions among all runs."
+    raise Misuse(f"There is no session {name!r} of a coding agent.", hint=lists)
+
+
+def _is_called(session: AgentSession, name: str) -> bool:
+    return name in (session.id, session.name, *(one.id for one in session.runs))
+
+
+def _begins_with(session: AgentSession, name: str) -> bool:
+    ids = (session.id, session.name, *(one.id for one in session.runs))
+    return len(name) >= SHORTEST_PREFIX and any(one.startswith(name) for one in ids)
+
+
+# Prompts.
+
+
+def mark_prompt(run: "Run", text: str, turn: str = "") -> Checkpoint:
+    """Record a prompt of this conversation, before anything is done for it. Given again with the same `turn`, it is
+    the one that is recorded already."""
+    from takeback.runs.run import core_of
+
+    core = core_of(run)
+    with core.lock:
+        core.refuse_ended()
+        journal = core.parts.journal
+        known = [one for one in checkpoints.of_run(journal, core.id) if is_prompt(one)]
+        if turn and (same := next((one for one in known if one.path[1:2] == (turn,)), None)):
+            return same
+        before = known[-1:] or [one.point for one in prompts_of(journal, session_of(journal, core.info))[-1:]]
+        number = number_of(before[0]) + 1 if before else 1
+        path = (_MARK, turn) if turn else (_MARK,)
+        said = checkpoints.draft(core.id, f"prompt {number}", path=path, summary=first_words(text))
+        return checkpoints.from_record(core.append(said))
+
+
+def first_words(text: str) -> str:
+    """The first line that says something, without characters that move a cursor or cannot be stored."""
+    plain = ("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
+    line = next((" ".join(one.split()) for one in plain if one.strip()), "")
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def is_prompt(point: Checkpoint) -> bool:
+    return point.path[:1] == (_MARK,)
+
+
+def number_of(point: Checkpoint) -> int:
+    return int(point.label.removeprefix("prompt "))
+
+
+def _points(journal: Journal, session: AgentSession) -> list[Checkpoint]:
+    return [one for info in session.runs for one in checkpoints.of_run(journal, info.id) if is_prompt(one)]
+
+
+def prompts_of(journal: Journal, session: AgentSession) -> tuple[Prompt, ...]:
+    """Oldest first."""
+    return tuple(Prompt(session, number_of(one), one) for one in _points(journal, session))
+
+
+def prompt_named(journal: Journal, name: str, session: AgentSession | None, scope: Scope | None) -> Prompt:
+    """By its number, as `log` shows it; or by the id of its checkpoint, which means the same everywhere. `session`:
+    None for the one that changed something last."""
+    if name.isascii() and name.isdigit() and len(name) < SHORTEST_PREFIX + 2:
+        of = session or last_session(journal, scope)
+        known = prompts_of(journal, of)
+        if found := next((one for one in known if one.number == int(name)), None):
+            return found
+        has = f"it has {len(known)}" if known else "it has none"
+        raise Misuse(f"There is no prompt {name} in session {of.name}: {has}.", hint=_LISTS)
+    points = [one for one in checkpoints.of_run(journal) if is_prompt(one) and one.id.startswith(name)]
+    if len(points) != 1 or len(name) < SHORTEST_PREFIX:
+        raise Misuse(f"There is no prompt {name!r}.", hint=_LISTS)
+    (info,) = journal.runs((points[0].run,))
+    return Prompt(session_of(journal, info), number_of(points[0]), points[0])
+
+
+_LISTS = "`takeback log` shows the number of each prompt that changed something."
+
+
+# Which prompt an effect belongs to.
+
+
+class UnderPrompt(NamedTuple):
+    """To which prompt an effect belongs."""
+
+    run: RunInfo
+    point: Checkpoint | None  # None: it took hold before the first prompt
+
+
+def prompts_around(
+    journal: Journal, effects: Sequence[Effect], runs: Mapping[str, RunInfo]
+) -> dict[str, UnderPrompt]:
+    """By effect of a session: the prompt after which it took hold."""
+    own = [one for one in effects if one.run in runs and is_session(runs[one.run])]
+    points: dict[str, list[Checkpoint]] = {}
+    for run in dict.fromkeys(one.run for one in own):
+        oldest = min(one.order for one in own if one.run == run)
+        points[run] = list(reversed(_prompts_from(journal, run, oldest)))
+    return {
+        one.id: UnderPrompt(runs[one.run], next((p for p in points[one.run] if p.seq < one.order), None))
+        for one in own
+    }
+
+
+def _prompts_from(journal: Journal, run: str, order: int) -> list[Checkpoint]:
+    """Those of a run since the last one before this record: a session has thousands of them, a list shows a few."""
+    back = _WINDOW
+    while True:
+        after = max(0, order - back)
+        records = journal.records(after=after, kinds=(Kind.CHECKPOINT,), run=run)
+        found = [one for one in map(checkpoints.from_record, records) if is_prompt(one)]
+        if not after or (found and found[0].seq < order):
+            return found
+        back *= 8

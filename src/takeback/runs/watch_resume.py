@@ -1,0 +1,90 @@
+"""A watch with a key, begun by one process and ended by another."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from takeback.engine.parts import Parts
+from takeback.errors import Misuse
+from takeback.model.effect import COMMAND, Effect, State
+from takeback.model.resource import path_of
+from takeback.model.run import Lease
+from takeback.runs.core import RunCore
+from takeback.runs.watch import Manner, Watch
+from takeback.runs.watch_place import place_of
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.adapters.watch.watched_root import Baseline, WatchedRoot
+
+
+def open_with(parts: Parts, key: str, run: str = "") -> Effect | None:
+    """The watch with this key that has not ended."""
+    query = Query(key=key, run=run, states=(State.PROPOSED,))
+    return next((one for one in parts.journal.effects(query) if one.waits_for == COMMAND), None)
+
+
+def watch_with(
+    core: RunCore,
+    roots: "Sequence[str | bytes | os.PathLike[str]]",
+    any_root: bool,
+    about: dict[str, Any],
+    summary: str,
+    manner: Manner,
+) -> Watch:
+    """The one that is open under this key, here or since a process that has died; else a new one."""
+    if not manner.key:  # none that another process could know
+        return Watch(core, roots, any_root, about, summary, manner)
+    known = core.watches.get(manner.key)
+    if isinstance(known, Watch):
+        return known
+    watch = Watch(core, roots, any_root, about, summary, manner)
+    proposal = None if manner.late else open_with(core.parts, manner.key, core.id)
+    if proposal is not None:
+        from takeback.adapters.watch.adapter import baselines_of
+
+        found = [(_root(core, one), one) for one in baselines_of(proposal.change)]
+        watch.take_up(proposal, found, proposal.watched_since)
+    elif manner.late and (late := _left_late(core, roots, manner.key)):
+        watch.take_up(None, *late)
+    return watch
+
+
+def _root(core: RunCore, baseline: "Baseline") -> "WatchedRoot":
+    from takeback.adapters.watch.roots import Root
+    from takeback.runs.watch import tree_of
+
+    return tree_of(core, Root(baseline.root, path_of(baseline.root)), place_of(core.parts))
+
+
+def _left_late(
+    core: RunCore, roots: "Sequence[str | bytes | os.PathLike[str]]", key: str
+) -> "tuple[list[tuple[WatchedRoot, Baseline]], int] | None":
+    """What a process that has died followed between two calls: its index says from where."""
+    from takeback.adapters.watch.roots import roots_of
+    from takeback.adapters.watch.watched_root import Baseline
+    from takeback.runs.watch import tree_of
+
+    found: list[tuple[WatchedRoot, Baseline]] = []
+    since = 0
+    for root in roots_of(roots):
+        watched = tree_of(core, root, place_of(core.parts))
+        for claim in watched.index.watches() if watched.index.exists() else ():
+            if claim.owner.get("late") == key:
+                since = claim.owner["since"]
+                found.append(
+                    (watched, Baseline(root.resource, watched.index.name, claim.generation, claim.token))
+                )
+                break
+    return (found, since) if found else None
+
+
+def settle_open(parts: Parts, lease: Lease, effect: Effect, more: Mapping[str, Any]) -> Effect | None:
+    """From what is durable alone, though those who made the changes may still live: the caller knows that the call is
+    over."""
+    from takeback.engine.watch import settle
+
+    if effect.waits_for != COMMAND:
+        raise Misuse("This is no open watch.", hint="`takeback show` says how it stands.")
+    args = {name: value for name, value in effect.change.args.items() if name != "process"}
+    return settle(parts, lease, effect._replace(change=effect.change._replace(args={**args, **more})))

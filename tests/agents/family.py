@@ -1,0 +1,110 @@
+"""What all agents have in common: the calls a scene makes, what a hook is, and what a driver must know of its agent."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+AGENTS = Path(__file__).parents[2] / ".agents"  # made by tools/set-up agents
+CLOSED = "http://127.0.0.1:9"  # the network, for an agent that looks for it: refused at once
+
+
+class Shell(NamedTuple):
+    command: str
+    background: bool = False  # the host goes on while it runs, where the host can do that
+
+
+class Write(NamedTuple):
+    path: str  # from the project
+    text: str
+
+
+class Edit(NamedTuple):
+    path: str
+    old: str
+    new: str
+
+
+class Read(NamedTuple):
+    path: str
+
+
+class Delegate(NamedTuple):
+    """A subagent does what a prompt of the same scene says."""
+
+    prompt: str
+
+
+class Notebook(NamedTuple):
+    """A cell of a notebook gets this source."""
+
+    path: str
+    cell: str
+    source: str
+
+
+Deed = Shell | Write | Edit | Read | Delegate | Notebook
+
+
+class Hooks(NamedTuple):
+    """One command for all events of an agent. Its words follow `command`: the agent's name, then the event's."""
+
+    command: Sequence[str]
+    blocks: bool = True  # a hook that fails before a call denies it, where the host has such a setting
+    seconds: int = 60
+    events: Sequence[str] = ()  # only these; all that the driver knows where empty
+
+
+class Rules(NamedTuple):
+    """With approvals on: a command that begins with one of these words is denied, asked for, or allowed."""
+
+    denied: str = ""
+    asked: str = ""
+    allowed: str = ""
+
+
+class Start(NamedTuple):
+    """How to start an agent for one prompt."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    seconds: int  # until it hangs
+
+
+class Agent(Protocol):
+    name: str
+    events: Sequence[str]  # all that takeback could listen to
+
+    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
+        """Name and input of the tool call."""
+        ...
+
+    def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
+        """Write what only a file in the home can say. A file of takeback's installer stays as it is."""
+        ...
+
+    def start(self, home: Path, port: int, prompt: str, again: bool, rules: Rules | None) -> Start:
+        """`again`: the conversation before goes on."""
+        ...
+
+
+def binary(path: str) -> str:
+    """Of the installed packages; `{cpu}` is as npm names it, `{machine}` as the kernel does."""
+    cpu = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
+    return str(AGENTS / path.format(cpu=cpu, machine=platform.machine()))
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """What every agent gets: nothing of the user's, no way into the network."""
+    kept = ("PATH", "LC_ALL", "TZ", "TAKEBACK_STORE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "GIT_CONFIG_GLOBAL")
+    found = {name: os.environ[name] for name in kept if name in os.environ}
+    scratch = home / "tmp"
+    scratch.mkdir(parents=True, exist_ok=True)
+    closed = {f"{name}_PROXY": CLOSED for name in ("HTTP", "HTTPS", "ALL")}
+    closed |= {name.lower(): CLOSED for name in closed}
+    loopback = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    return {
+        **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(scratch), "TERM": "dumb", "SHELL": "/bin/bash",
+        "npm_config_fetch_retries": "0", "npm_config_offline": "true",
+    }  # fmt: skip

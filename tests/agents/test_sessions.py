@@ -1,0 +1,214 @@
+"""A conversation as it is recorded: calls that go back alone, what others do meanwhile, what the agent is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import takeback
+from takeback.errors import Refused
+from takeback.model.effect import State
+from takeback.runs import checkpoints
+from tests.agents.talk import Talk, talking, until
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Iterator[Talk]:
+    with talking(tmp_path) as talk:
+        (talk.project / "one").write_text("1\n")
+        (talk.project / "two").write_text("2\n")
+        yield talk
+
+
+def test_each_call_goes_back_alone(talk: Talk):
+    talk.starts()
+    talk.prompts("change things")
+    talk.shell("echo a > a; rm one")
+    talk.shell("echo b > b; echo more >> two")
+    talk.write("made/deep/c", "c\n")
+    first, second, third = talk.effects()
+    assert talk.summaries() == ["Bash: echo a > a; rm one", "Bash: echo b > b; echo more >> two", "Write: c"]
+    assert {outcome for _, outcome in talk.undo(first)} == {"undone"}
+    assert talk.files() == {"one": "1\n", "two": "2\nmore\n", "b": "b\n", "made/deep/c": "c\n"}
+    talk.undo(third, "made")
+    assert not (talk.project / "made").exists()
+    talk.undo(second)
+    assert talk.files() == {"one": "1\n", "two": "2\n"}
+
+
+def test_a_prompt_is_a_point_of_the_run(talk: Talk):
+    talk.starts()
+    talk.prompts("fix the parser\nplease", "turn-1")
+    talk.shell("echo a > a")
+    talk.prompts("now the tests", "turn-2")
+    talk.prompts("now the tests", "turn-2")
+    with takeback.open(talk.store) as tb:
+        (info,) = tb.runs()
+        points = checkpoints.of_run(tb.store.journal, info.id)
+    assert info.name == "claude-code s-1" and info.agent == "claude-code"
+    assert info.project == takeback.api.resource_of(talk.project)
+    assert [one.summary for one in points] == ["fix the parser", "now the tests"]
+
+
+def test_what_the_user_does_between_two_calls_is_the_users(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo a > a")
+    talk.user.does(f"echo mine > {talk.project}/mine")
+    talk.shell("echo b > b")
+    first, between, second = talk.effects()
+    assert between.change.facts.others and not first.change.facts.others and not second.change.facts.others
+    assert [one.resource.rpartition("/")[2] for one in between.targets] == ["mine"]
+
+
+def test_what_the_agent_left_running_is_told_apart(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell(f"(sleep 0.3; echo late > {talk.project}/late) > /dev/null 2>&1 &")
+    until((talk.project / "late").exists)
+    talk.shell("echo b > b")
+    between = next(one for one in talk.effects() if one.targets[0].resource.endswith("/late"))
+    assert between.change.facts.others is not talk.knows
+    assert between.change.summary.startswith("in the background")
+
+
+def test_a_file_that_the_user_edits_during_a_call_stays(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo agent >> one; echo agent >> two", meanwhile=f"echo user >> {talk.project}/one")
+    (effect,) = talk.effects()
+    if talk.knows:
+        assert talk.undo(effect) == [("one", "excluded"), ("two", "undone")]
+        assert talk.files() == {"one": "1\nagent\nuser\n", "two": "2\n"}
+    else:
+        with takeback.open(talk.store) as tb, pytest.raises(Refused, match="someone else"):
+            tb.undo(effect.id)
+        assert talk.files() == {"one": "1\nagent\nuser\n", "two": "2\nagent\n"}
+    assert talk.undo(effect, "one") == [("one", "undone")]
+    assert talk.files()["one"] == "1\n"
+
+
+def test_what_only_the_user_changed_during_a_call_is_an_effect_of_its_own(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo agent >> one", meanwhile=f"echo user >> {talk.project}/two")
+    if not talk.knows:
+        (effect,) = talk.effects()
+        assert {one.after["by_whom"] for one in effect.targets} == {"unknown"}
+        return
+    mine, others = sorted(talk.effects(), key=lambda one: one.change.facts.others)
+    assert [one.resource[-3:] for one in mine.targets] == ["one"]
+    assert others.change.facts.others and [one.resource[-3:] for one in others.targets] == ["two"]
+
+
+def test_files_outside_the_project_go_back_when_a_tool_names_them(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    outside = talk.place / "elsewhere" / "rc"
+    outside.parent.mkdir()
+    outside.write_text("old\n")
+    talk.write(str(outside), "new\n")
+    (effect,) = talk.effects()
+    with takeback.open(talk.store) as tb:
+        tb.undo(effect.id)
+    assert outside.read_text() == "old\n"
+
+
+def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    said = talk.shell(f"echo a > a; echo x > {talk.place}/beside")
+    if talk.knows:
+        assert f"{talk.place}/beside" in said.context
+        assert talk.effects()[0].change.args["outside"] == [f"{talk.place}/beside"]
+
+
+def test_a_call_without_an_end_ends_with_the_next_prompt(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    said, _ = talk.before("Bash", {"command": "echo a > a"})
+    assert not said.refusal
+    talk.agent.does("echo a > a")
+    talk.prompts("again")
+    (effect,) = talk.effects()
+    assert effect.state is State.DONE and effect.change.args["closed"] == "the next prompt came"
+
+
+def test_calls_at_the_same_time(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    _, one = talk.before("Bash", {"command": "a"})
+    _, other = talk.before("Bash", {"command": "b"})
+    talk.agent.does("echo a > a")
+    talk.agent.does("echo b > b")
+    talk.after("Bash", {"command": "a"}, one)
+    talk.agent.does("echo c > c")
+    talk.after("Bash", {"command": "b"}, other)
+    first, second = talk.effects()
+    assert "at the same time" in first.change.args["shared"]
+    found = {target.resource[-1] for effect in (first, second) for target in effect.targets}
+    assert found == {"a", "b", "c"}
+    for effect in (second, first):
+        talk.undo(effect)
+    assert talk.files() == {"one": "1\n", "two": "2\n"}
+
+
+def test_the_agent_is_told_what_was_taken_back(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo a > a; echo more >> one")
+    (effect,) = talk.effects()
+    talk.undo(effect)
+    said = talk.prompts("and now")
+    assert effect.id[:8] in said.context and "do not stand any more" in said.context
+    assert talk.prompts("and now?").context == ""
+
+
+def test_a_call_of_a_subagent_says_whose_it_is(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo a > a", agent_id="helper-7", agent_type="general-purpose")
+    assert talk.effects()[0].change.args["member"] == "helper-7"
+
+
+def test_the_end_accepts_and_a_resumed_conversation_goes_on(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo a > a")
+    talk.says("SessionEnd", reason="other")
+    assert talk.effects()[0].accepted_by == "run"
+    talk.says("SessionStart", source="resume")
+    talk.shell("echo b > b")
+    first, second = talk.effects()
+    assert first.run != second.run and not second.accepted
+    with takeback.open(talk.store) as tb:
+        assert {one.name for one in tb.runs()} == {"claude-code s-1"}
+
+
+def test_two_conversations_in_one_project(talk: Talk, tmp_path: Path):
+    with talking(tmp_path, session="s-2") as other:
+        for one in (talk, other):
+            one.starts()
+            one.prompts("go")
+        given = {"command": "x"}
+        _, mine = talk.before("Bash", given)
+        _, theirs = other.before("Bash", given)
+        talk.agent.does("echo a > a")
+        other.agent.does("echo b > b")
+        talk.after("Bash", given, mine)
+        other.after("Bash", given, theirs)
+        found = {one.change.args.get("session"): one for one in talk.effects() if not one.change.facts.others}
+        if talk.knows:
+            assert {name: [t.resource[-1] for t in one.targets] for name, one in found.items()} == {
+                "s-1": ["a"], "s-2": ["b"],
+            }  # fmt: skip
+        else:
+            assert sorted(t.resource[-1] for one in talk.effects() for t in one.targets) == ["a", "b"]
+
+
+def test_a_conversation_in_the_home_directory_is_not_let_through(talk: Talk):
+    talk.environment["CLAUDE_PROJECT_DIR"] = talk.environment["HOME"]
+    talk.starts()
+    said, _ = talk.before("Bash", {"command": "echo a > a"})
+    assert "home" in said.refusal and "takeback hook uninstall claude-code" in said.refusal
+    assert not talk.before("Read", {"file_path": "/etc/passwd"})[0].refusal
