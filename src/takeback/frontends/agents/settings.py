@@ -13,6 +13,7 @@ from takeback.frontends.agents.hosts import HookPoint, Host
 
 _SHIM = re.compile(r"takeback/frontends/agents/shim\.py(?!\w)")
 _HOOKS = "hooks"
+_STORE = "TAKEBACK_STORE"
 
 
 class HookCommand(NamedTuple):
@@ -45,7 +46,9 @@ def command_line(host: Host, point: HookPoint, store: str = "") -> str:
             hint="Run takeback from an installation.",
         )
     shim = shim_path()
-    call = join([sys.executable, "-I", "-S", shim, host.NAME, point.name, *([store] if store else ())])
+    call = join([sys.executable, "-I", "-S", shim, host.NAME, point.name])
+    if store:
+        call = f"{_STORE}={quote(store)} {call}"
     if not point.before:
         return f"/bin/sh -c {quote(f'{call} || cat >/dev/null')}"
     lost = (
@@ -70,10 +73,9 @@ def parsed_command(event: str, command: object) -> HookCommand | None:
             words = split(words[2])
     except (ValueError, IndexError):  # someone has edited it
         return HookCommand(event, command)
-    place = next((n for n, word in enumerate(words) if _SHIM.search(word)), 0)
-    after = words[place + 3 : place + 4]
-    store = after[0] if after and after[0] != "||" else ""
-    return HookCommand(event, command, words[0], words[place], store)
+    store = words.pop(0).removeprefix(f"{_STORE}=") if words[:1] and words[0].startswith(f"{_STORE}=") else ""
+    shim = next((word for word in words if _SHIM.search(word)), "")
+    return HookCommand(event, command, words[0] if words else "", shim, store)
 
 
 # Documents.
