@@ -38,6 +38,7 @@ COMMAND_LINE = {
     "undo": f"--run --to --since --cascade --with-needs --all --dry-run {CONFLICTS}",
     "redo": "--all --dry-run",
     "accept": STANDING,
+    "hook": "",
     "apply": "--dry-run",
     "discard": "--now --dry-run",
     "pin": "--dry-run",
@@ -56,7 +57,7 @@ COMMAND_LINE = {
     "worker": "--until-idle",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "console", "environment", "events", "hook", "iac", "mcp", "policy", "redact", "rehearse",
+    "audit", "config", "console", "environment", "events", "iac", "mcp", "policy", "redact", "rehearse",
     "rewind", "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"undo": "--session --prompt", "": "--on"}

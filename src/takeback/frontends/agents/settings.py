@@ -119,7 +119,7 @@ def _parses(text: str) -> bool:
 
 
 def commands_in(document: Any) -> Iterator[HookCommand]:
-    """Ours, in the order of the file. What has another form than hooks have is nobody's."""
+    """Ours, in the order of the file. Entries of another form than hooks have are not ours."""
     events = _object(_object(document).get(_HOOKS))
     for event, groups in events.items():
         for group in _list(groups):

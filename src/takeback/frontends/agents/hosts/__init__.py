@@ -74,5 +74,5 @@ def refused(name: str, reason: str) -> str:
 
 
 def said(answer: HookAnswer) -> str:
-    """What the model can still be told after a call, when it is too late to refuse."""
+    """The words for the model after a call, when it is too late to refuse."""
     return "\n".join(part for part in (answer.refusal, answer.context) if part)
