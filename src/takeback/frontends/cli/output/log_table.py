@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
     from takeback.model.remedy import Target
     from takeback.model.run import RunInfo
-    from takeback.runs.prompts import UnderPrompt
+    from takeback.model.run import UnderPrompt
 
 FIELDS = (
     "ref", "id", "at", "ago", "state", "agent", "run", "prompt", "summary", "what", "where", "resource",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.frontends.cli.output.log_table import TableContext
     from takeback.model.run import Checkpoint, RunInfo
-    from takeback.runs.prompts import UnderPrompt
+    from takeback.model.run import UnderPrompt
 
 INDENT = "  "
 
