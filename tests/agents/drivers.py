@@ -24,6 +24,7 @@ from tests.agents.family import (
 
 class ClaudeCode:
     name = "claude-code"
+    before = "PreToolUse"
     events = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch",
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
@@ -74,11 +75,12 @@ class ClaudeCode:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1",
             "CLAUDE_CODE_TMPDIR": str(home / "tmp"),
         }  # fmt: skip
-        return Start([*words, *(["--continue"] if again else [])], environment, 60)
+        return Start([*words, *(["--continue"] if again else [])], environment, 120)
 
 
 class Codex:
     name = "codex"
+    before = "PreToolUse"
     events = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PermissionRequest",
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
@@ -131,11 +133,12 @@ class Codex:
         words += ["--dangerously-bypass-hook-trust"]
         words += [] if rules else ["--dangerously-bypass-approvals-and-sandbox"]
         words += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        return Start([*words, prompt], {**surroundings(home), "MOCK_KEY": "none"}, 60)
+        return Start([*words, prompt], {**surroundings(home), "MOCK_KEY": "none"}, 120)
 
 
 class Gemini:
     name = "gemini"
+    before = "BeforeTool"
     events = ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd")
 
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
@@ -187,11 +190,12 @@ class Gemini:
             "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true",
             "GEMINI_TELEMETRY_ENABLED": "false",
         }  # fmt: skip
-        return Start([*words, "-p", prompt, "-o", "json"], environment, 90)
+        return Start([*words, "-p", prompt, "-o", "json"], environment, 180)
 
 
 class Opencode:
     name = "opencode"
+    before = "tool.execute.before"
     events = ("session.created", "chat.message", "tool.execute.before", "tool.execute.after", "session.idle")
 
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
@@ -226,7 +230,8 @@ class Opencode:
             text = (Path(__file__).parent / "capture_plugin.js").read_text()
             place = home / ".config/opencode/plugin/rig.js"
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text.replace('"COMMAND"', json.dumps([*hooks.command, self.name])))
+            text = text.replace('"COMMAND"', json.dumps([*hooks.command, self.name]))
+            place.write_text(text.replace('"EVENTS"', json.dumps([*(hooks.events or self.events)])))
 
     def _decisions(self, rules: Rules | None) -> list[tuple[str, str]]:
         if not rules:
@@ -240,7 +245,7 @@ class Opencode:
             "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_CONFIG": str(home / "rig/opencode.json"),
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         }  # fmt: skip
-        return Start([*words, *(["--continue"] if again else []), prompt], environment, 90)
+        return Start([*words, *(["--continue"] if again else []), prompt], environment, 180)
 
 
 def read(place: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tests.agents.drivers import DRIVERS
 from tests.agents.family import Agent, Deed, Hooks, Rules, Shell, Start
 from tests.agents.model import Model, Request
 
-_SOON = 30.0  # seconds until a moment must have come
+_SOON = 120.0  # seconds until a moment must have come
 
 
 class Now(NamedTuple):
@@ -97,7 +97,7 @@ def play(
     Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force.
     """
     driver = DRIVERS[agent]
-    home.mkdir(parents=True, exist_ok=True)
+    (home / "tmp").mkdir(parents=True, exist_ok=True)
     driver.settle(home, hooks, scene.rules)
     if user is not None:
         _give(home, user)
@@ -201,6 +201,9 @@ class _Performance:
             self._release(name) if self.scene.killed else self._wake(name)
         except Exception as error:  # noqa: BLE001 - it is raised again where the test is
             self.troubles.append(error)
+            if self.agent and not self.over.is_set():  # it would wait for us until its own time is over
+                with suppress(ProcessLookupError):
+                    os.killpg(self.agent, signal.SIGKILL)
 
     def _at(self, name: str) -> int:
         self._wait_for(lambda: name in self.met or self._look_for(name), f"no call came to the meeting {name!r}")
