@@ -104,6 +104,6 @@ def surroundings(home: Path) -> dict[str, str]:
     closed |= {name.lower(): CLOSED for name in closed}
     loopback = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     return {
-        **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(home / "tmp"), "TERM": "dumb", "SHELL": "/bin/bash",
-        "npm_config_fetch_retries": "0", "npm_config_offline": "true",
+        **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(home / "tmp"),
+        "TERM": "dumb", "SHELL": "/bin/bash", "npm_config_fetch_retries": "0", "npm_config_offline": "true",
     }  # fmt: skip

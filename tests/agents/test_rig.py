@@ -1,5 +1,5 @@
-"""The rig itself: every agent plays every scene without takeback, the world is as the scene says, and the hooks get what
-`payloads` holds. What the agents do with hooks that decide, fail or are missing is written down here as well.
+"""The rig itself: every agent plays every scene without takeback, the world is as the scene says, and the hooks get
+what `payloads` holds. What the agents do with hooks that decide, fail or are missing is written down here as well.
 """
 
 import os
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.agents
 
 USER = 65534
 ALL = [
-    pytest.param(agent, id=agent, marks=pytest.mark.each_share if agent == "claude-code" else ()) for agent in DRIVERS
+    pytest.param(agent, id=agent, marks=pytest.mark.each_share if agent == "claude-code" else ())
+    for agent in DRIVERS
 ]
 CASES = [
     pytest.param(*agent.values, one, id=f"{agent.id}-{one.name.replace(' ', '-')}", marks=agent.marks)
@@ -135,7 +136,12 @@ def test_an_ordinary_user_plays_as_well(agent: str, place: Place, monkeypatch: p
     before = place.look()
 
     play(
-        agent, SHELL, place.home, place.project, recorder(place, python=python()), user=USER if os.geteuid() == 0 else None
+        agent,
+        SHELL,
+        place.home,
+        place.project,
+        recorder(place, python=python()),
+        user=USER if os.geteuid() == 0 else None,
     )
 
     expect(place, SHELL.wants, differences(before, place.look(), times=False))
