@@ -1,8 +1,8 @@
 """A model on loopback that says what a script says. No agent needs an account or the network to speak to it.
 
 A script names prompts; each has turns, and a turn is the calls that the model makes at once. The model finds the last
-of its prompts in a conversation, counts the results since, and says the next turn; after the last one it says "All done.".
-A subagent's prompt is a prompt like any other, so its conversation is told apart by what it begins with.
+of its prompts in a conversation, counts the results since, and says the next turn; after the last one it says "All
+done.". A subagent's prompt is a prompt like any other: its conversation begins with it.
 """
 
 import json

@@ -98,8 +98,8 @@ def play(
 ) -> Played:
     """`acts` replaces acts at meetings by name; `after` is called when a prompt has ended.
 
-    Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force. Root may let another
-    `user` play; the home becomes theirs, the project must be.
+    Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force. Root may let
+    another `user` play; the home becomes theirs, the project must be.
     """
     driver = DRIVERS[agent]
     (home / "tmp").mkdir(parents=True, exist_ok=True)
