@@ -65,7 +65,9 @@ def daemons(*places: str) -> list[int]:
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             words = os.fsdecode(Path(f"/proc/{name}/cmdline").read_bytes()).split("\0")
-            ours = [word for word in words for place in places if place and f"{word}/".startswith(f"{place}/")]
+            ours = [
+                word for word in words for place in places if place and f"{word}/".startswith(f"{place}/")
+            ]
             if DAEMON in words and ours:
                 found.append(int(name))
     return found

@@ -64,7 +64,7 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
     whole = [] if knows or scene.name in _OF_THE_USER else ["--", str(place.project)]
     undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts", *whole)
     assert "Traceback" not in undone.stderr
-    said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}{_all()}"
+    said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
     after = place.look()
     for path, text in _OF_THE_USER.get(scene.name, {}).items():
         assert text in (place.project / path).read_text(), said
@@ -82,7 +82,9 @@ def _compare(place: Place, scene: Scene, before: Manifest, after: Manifest, said
     late = _AFTER_ITS_DEATH.get(scene.name)
     found = differences(before, after)
     around = {_name(os.path.dirname(path)) for path in (*stays, *([late] if late else ()))}
-    found = {path: how for path, how in found.items() if not (how == "mtime" and path in around)}
+    # Of calls at the same time nobody knows which moved the time of a directory.
+    times = scene.name == "work in the background"
+    found = {path: how for path, how in found.items() if not (how == "mtime" and (times or path in around))}
     assert found.keys() - {late} == stays.keys(), f"{found}\n{said}"
     for path, text in stays.items():
         assert (place.project / path).read_text() == text, said
@@ -91,12 +93,6 @@ def _compare(place: Place, scene: Scene, before: Manifest, after: Manifest, said
 def _name(directory: str) -> str:
     """As the look calls it."""
     return os.path.normpath(directory) if directory else "../project"
-
-
-def _all() -> str:
-    import takeback as tbm
-    with tbm.open(os.environ["TAKEBACK_STORE"]) as tb:
-        return "\n".join(f"{e.seq} {e.told} {e.state} {e.change.summary} {e.change.facts.others} {[t.resource[-12:] for t in e.targets]} {e.change.args.get('closed')} {e.change.args.get('shared')}" for e in tb.effects())
 
 
 def _log() -> str:

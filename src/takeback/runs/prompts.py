@@ -12,7 +12,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.resource import Scope
-from takeback.model.run import UnderPrompt, Checkpoint, OnDeath, RunInfo
+from takeback.model.run import Checkpoint, OnDeath, RunInfo, UnderPrompt
 from takeback.runs import checkpoints
 from takeback.runs.selection import SHORTEST_PREFIX, latest_first
 from takeback.storage.protocols import Journal, Query
