@@ -98,4 +98,3 @@ def _name(directory: str) -> str:
 def _log() -> str:
     log = Path(os.environ["TAKEBACK_STORE"], "hooks/log")
     return log.read_text() if log.exists() else ""
-
