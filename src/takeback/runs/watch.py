@@ -38,7 +38,7 @@ def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
     name = index_name(root.resource, root.whole)
     watched = core.trees.get(name)
     if watched is None:
-        watched = core.trees[name] = WatchedRoot(root, place)
+        watched = core.trees[name] = WatchedRoot(root, place._replace(makers=core.makers))
         watched.follow(open_feed(root, again=False))
     elif watched.feed is None:
         watched.follow(open_feed(root, again=True, crowded=watched.crowded))

@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from takeback.model.boot_clock import fields_of, same_start, started
@@ -36,6 +36,7 @@ class Lineage:
 
         self._lost = False
         self._children: list[tuple[int, int]] = []
+        self._families: dict[int, set[int]] = {}  # by the process that was asked for
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _CONNECTOR)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _FORCE_ROOM, _ROOM)
@@ -71,29 +72,28 @@ class Lineage:
 
     def drain(self) -> None:
         """Take what the kernel reported: it has room for some seconds of a busy machine."""
-        self._children += [_FORKED.unpack_from(rest)[1::2] for what, rest in self._told() if what == _FORK]
+        fresh = [_FORKED.unpack_from(rest)[1::2] for what, rest in self._told() if what == _FORK]
+        if not fresh:
+            return
+        self._children += fresh
+        for root, family in self._families.items():
+            _grow(family, root, fresh)
 
-    def keep_only(self, roots: Iterable[int]) -> None:
-        """Forget all that these have not started, once there is much of it."""
+    def keep_only(self, roots: Collection[int]) -> None:
+        """Forget all that these have not started."""
+        self._families = {root: family for root, family in self._families.items() if root in roots}
         if len(self._children) > _MOST_CHILDREN:
-            found = set(roots)
-            kept: list[tuple[int, int]] = []
-            for parent, child in self._children:
-                if parent in found:
-                    found.add(child)
-                    kept.append((parent, child))
-            self._children = kept[-_MOST_CHILDREN // 2 :]
+            del self._children[: -_MOST_CHILDREN // 2]
 
     def descendants(self, of: int) -> set[int] | None:
         """The process itself and all its descendants started since we listen; None if some reports were lost."""
         self.drain()
         if self._lost:
             return None
-        found = {of}
-        for parent, child in self._children:
-            if parent in found:
-                found.add(child)
-        return found
+        if of not in self._families:
+            self._families[of] = {of}
+            _grow(self._families[of], of, self._children)
+        return self._families[of]
 
     def _told(self) -> Iterator[tuple[int, bytes]]:
         while True:
@@ -108,6 +108,14 @@ class Lineage:
             if len(data) >= at + _EVENT.size + _FORKED.size:
                 what, _, _ = _EVENT.unpack_from(data, at)
                 yield what, data[at + _EVENT.size :]
+
+
+def _grow(family: set[int], root: int, forks: Iterable[tuple[int, int]]) -> None:
+    for parent, child in forks:
+        if parent in family:
+            family.add(child)
+        elif child != root:
+            family.discard(child)  # its number belongs to somebody else by now
 
 
 def open_lineage() -> Lineage | None:
@@ -127,11 +135,12 @@ _WRITTEN = (b" rw-s ", b" rwxs ")  # shared with the file, and writable
 _DELETED = b" (deleted)"
 
 
-def mapped_below(root: bytes) -> dict[str, set[bytes]]:
-    """By quoted path of a directory from the root: names in it."""
+def mapped_below(root: bytes, makers: Iterable[int] | None = None) -> dict[str, set[bytes]]:
+    """By quoted path of a directory from the root: names in it. `makers`: who makes the changes, if not this process
+    and what it started."""
     inside = root.rstrip(b"/") + b"/"
     found: dict[str, set[bytes]] = {}
-    for pid in _family():
+    for pid in _family(os.getpid()) if makers is None else makers:
         maps = _read(f"/proc/{pid}/maps")
         if not any(mark in maps for mark in _WRITTEN):
             continue
@@ -144,9 +153,14 @@ def mapped_below(root: bytes) -> dict[str, set[bytes]]:
     return found
 
 
-def _family() -> list[int]:
-    """This process and its living descendants."""
-    found = [os.getpid()]
+def children_of(pid: int) -> list[int]:
+    """All its descendants that live and whose parents live."""
+    return _family(pid)[1:]
+
+
+def _family(pid: int) -> list[int]:
+    """The process and its living descendants."""
+    found = [pid]
     for pid in found:
         try:
             threads = os.listdir(f"/proc/{pid}/task")

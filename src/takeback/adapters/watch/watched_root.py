@@ -49,6 +49,8 @@ class WatchPlace(NamedTuple):
     opened: dict[str, Index]  # by name: those in use here; to open one takes a millisecond
     room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
     progress: Progress = SILENT
+    # Processes that make the changes, where these are not this one and what it started.
+    makers: Callable[[], Iterable[int]] | None = None
 
 
 class Baseline(NamedTuple):
@@ -180,7 +182,7 @@ class WatchedRoot:
 
     def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
         rules = rules_for(self.root, self._place.store, sticky)
-        self._mapped = mapped_below(self.root.path)
+        self._mapped = mapped_below(self.root.path, self._place.makers() if self._place.makers else None)
         try:
             hints = self._hints(sticky)
             if hints is not None:

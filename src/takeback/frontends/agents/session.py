@@ -50,6 +50,7 @@ class Session:
             session_name(event.host, event.session), agent=event.host, project=project
         )
         self._core = core_of(self._run)
+        self._core.makers = self._makers
         self.follow(lineage)
         self._whole = True  # also what the project ignores and could make again
         self._files: set[str] = set()  # keys of calls that name their files
@@ -64,6 +65,12 @@ class Session:
     def follow(self, lineage: "Lineage | None") -> None:
         self._core.lineage = lineage
         self._core.families.clear()
+
+    def _makers(self) -> list[int]:
+        """What the agent started and still runs."""
+        from takeback.adapters.watch.processes import children_of
+
+        return children_of(self.agent) if self.agent else []
 
     def of(self, event: Event) -> "Session":
         """A conversation may be continued by another process."""

@@ -178,7 +178,8 @@ def _started():  # type: ignore[no-untyped-def]  # pyright: ignore
                 kept = (b"HOME", b"USER", b"LOGNAME", b"PATH", b"LANG", b"LC_ALL", b"TZ", b"TMPDIR")
                 environment = {name: posix.environ[name] for name in kept if name in posix.environ}
                 environment |= {b"TAKEBACK_STORE": store()}
-                words = [sys.executable, "-I", "-c", code, ROOT, store()]
+                # The last word does nothing: by it the daemon is known among all processes.
+                words = [sys.executable, "-I", "-c", code, ROOT, store(), "takeback.frontends.agents.daemon"]
                 posix.execve(sys.executable, words, environment)
         finally:
             posix._exit(0)  # pyright: ignore[reportPrivateUsage]

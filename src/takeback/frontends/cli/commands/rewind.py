@@ -14,9 +14,9 @@ from takeback.frontends.cli.output.screen import Screen, warn
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
 from takeback.frontends.cli.session.rewind_list import (
     ON_CONFLICT,
-    RewindEntry,
     Line,
     Preview,
+    RewindEntry,
     entries_of,
     line_of,
     opened_entries,
