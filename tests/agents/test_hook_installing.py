@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+import takeback as library
+from takeback.errors import Drifted
 from takeback.frontends.agents.hosts import NAMES, host
+from takeback.frontends.agents.install import written
 from takeback.frontends.agents.settings import shim_path
 from tests.e2e.conftest import CommandLine
+from tests.e2e.test_terminal import seen
 from tests.world import World, picture
 
 FILES = {
@@ -281,6 +285,17 @@ def test_without_an_agent_the_ones_of_this_machine_are_named(takeback: CommandLi
     assert not (home / FILES["codex"]).exists()
 
 
+def test_at_a_terminal_each_agent_is_asked_about(world: World, home: Path) -> None:
+    for directory in (".codex", ".cursor"):
+        (home / directory).mkdir()
+    asked = seen(world.root, "hook", "install", typed=b"n\ny\n", PATH="/usr/bin:/bin")
+    assert asked[0] == 0, asked
+    assert "Install takeback's hooks for Codex? [y/N]" in asked[1]
+    assert not (home / FILES["codex"]).exists()
+    assert ours(json.loads((home / FILES["cursor"]).read_text()))
+    assert seen(world.root, "hook", "install", typed=b"\n\n", PATH="/usr/bin:/bin")[0] == 2
+
+
 def test_uninstall_without_an_agent_removes_all(takeback: CommandLine, home: Path) -> None:
     for name in NAMES:
         takeback.done("hook", "install", name)
@@ -322,3 +337,17 @@ def test_options_that_exclude_each_other(takeback: CommandLine) -> None:
     assert takeback("hook", "install", "claude-code", "--user", "--project").code == 2
     assert takeback("hook", "install", "nosuch").code == 2
     assert takeback("hook").code == 2
+
+
+@pytest.mark.parametrize("late", [b'{"model": "sonnet"}', None])
+def test_a_file_that_was_modified_since_it_was_read_is_refused(
+    tmp_path: Path, late: bytes | None, store: Path
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_bytes(before := b'{"model": "opus"}')
+    with library.open(store) as tb, tb.run("install") as run:
+        file.write_bytes(late) if late else file.unlink()
+        with pytest.raises(Drifted, match="was modified while takeback edited it"):
+            tuple(written(run, os.fspath(file), before, b"{}"))
+    assert file.exists() == (late is not None)
+    assert late is None or file.read_bytes() == late

@@ -97,10 +97,11 @@ def install(run: "Run", settings: HookSettings, store: str = "") -> "tuple[Effec
     wanted = wanted_for(settings, data, store)
     if wanted == data:
         return ()
-    return tuple(_written(run, settings.file, data, wanted))
+    return tuple(written(run, settings.file, data, wanted))
 
 
-def _written(run: "Run", path: str, data: bytes | None, wanted: bytes) -> "Iterator[Effect]":
+def written(run: "Run", path: str, data: bytes | None, wanted: bytes) -> "Iterator[Effect]":
+    """Put the new content into the file, if it still has the content that was read (None: it does not exist)."""
     directory = os.path.dirname(path)
     if not os.path.isdir(directory) and (made := run.mkdir(directory, parents=True)):
         yield made
@@ -131,7 +132,7 @@ def uninstall(tb: "Takeback", run: "Run", settings: HookSettings) -> "tuple[Effe
             done += [effect] if effect else []
         else:
             document = without_hooks(document_of(settings.host, settings.file, data))
-            done += _written(run, settings.file, data, rewritten(settings.host, data, document))
+            done += written(run, settings.file, data, rewritten(settings.host, data, document))
         break
     return tuple(done)
 

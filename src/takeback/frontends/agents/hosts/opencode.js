@@ -85,7 +85,8 @@ export const Takeback = async ({ client, directory, worktree }) => {
       const where = await place(input.sessionID)
       if (where.member) return
       const answer = await say("chat.message", input.sessionID, { prompt, turn: output?.message?.id ?? "" })
-      if (answer.exit === 2) refuse(answer)
+      // Python itself ends with 2 if the shim is gone: that stops no prompt.
+      if (answer.exit === 2 && answer.stderr.includes(OFF)) refuse(answer)
       const { context } = told(answer)
       const last = parts.findLast((part) => part.type === "text")
       if (context && last) last.text += `\n\n${context}`
