@@ -2,11 +2,12 @@
 
 import os
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, Refused, StoreBusy, Stuck
-from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, Does, option, parser_of
+from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, option, parser_of
 from takeback.frontends.cli.commands.undo import COMMAND as UNDO
 from takeback.frontends.cli.commands.undo import taken_back
 from takeback.frontends.cli.output.full_screen import FullScreen
@@ -212,4 +213,4 @@ _ARGUMENTS = (
     ),
     ALL_PROJECTS,
 )
-COMMAND = Command(_rewind, _ARGUMENTS, does=Does.LOOKS)
+COMMAND = Command(_rewind, _ARGUMENTS, only_looks=_looks_first)
