@@ -205,6 +205,11 @@ def _refuse_without_terminal(asked: Asked) -> None:
     )
 
 
+def _looks_first(options: Namespace) -> bool:
+    """Nothing is settled, nor changed, before something was chosen."""
+    return True
+
+
 _ARGUMENTS = (
     option(
         "--session",
