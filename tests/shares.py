@@ -4,7 +4,8 @@
 changes with each commit, so that six commits run each case once. `always=("a scene",)` names cases for each time, and
 `only=("killed",)` lets every test of a class run whole whose name holds none of these words. With `whole=True` all
 marked cases of a class, or of a file, are one table: laws that others run whole.
-`TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected; CI has time for such a share of the sweeps.
+`TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected, and what is marked `each_share`; CI has time for such a
+share of the sweeps, and of the scenes of coding agents. Six turns run each of them once.
 The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
 """
 
@@ -61,9 +62,12 @@ class Shares:
 
     def _take_a_share(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         self.counts["selected"] = len(items)
-        kept = {item for item in items if (zlib.crc32(item.nodeid.encode()) + self.turn) % self.share == 0}
+        kept = {item for item in items if item.get_closest_marker("each_share") or self._has_turn(item)}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
+
+    def _has_turn(self, item: pytest.Item) -> bool:
+        return (zlib.crc32(item.nodeid.encode()) + self.turn) % self.share == 0
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):

@@ -6,6 +6,6 @@ try:
     from takeback.frontends.cli.main import main
 
     code = main()
-except KeyboardInterrupt:  # nothing had begun, or all of it was said
+except KeyboardInterrupt:  # nothing was begun, or the answer was complete
     code = 130
 sys.exit(code)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from tests.agents.play import Act, Now, ended
@@ -51,19 +52,22 @@ def agent_is_killed(now: Now) -> None:
 
 
 def daemon_is_killed(now: Now) -> None:
-    for process in daemons(os.environ["TAKEBACK_STORE"]):
-        os.kill(process, signal.SIGKILL)
+    """Of the store in the surroundings, or of one below the home; without takeback there is none."""
+    for process in daemons(os.environ.get("TAKEBACK_STORE", ""), str(now.home)):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
         ended(process)
 
 
-def daemons(store: str) -> list[int]:
-    """Of this store; where takeback is not installed in the agent there is none."""
+def daemons(*places: str) -> list[int]:
+    """Those with a store at or below one of these places."""
     found: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if DAEMON.encode() in words and store.encode() in words:
-            found.append(int(name))
+        with suppress(OSError):
+            words = os.fsdecode(Path(f"/proc/{name}/cmdline").read_bytes()).split("\0")
+            ours = [
+                word for word in words for place in places if place and f"{word}/".startswith(f"{place}/")
+            ]
+            if DAEMON in words and ours:
+                found.append(int(name))
     return found

@@ -2,8 +2,10 @@
 import { spawnSync } from "node:child_process"
 
 const command = "COMMAND"
+const events = "EVENTS"
 
 const hand = (event, payload) => {
+  if (!events.includes(event)) return
   const [program, ...words] = command
   const input = JSON.stringify(payload)
   const done = spawnSync(program, [...words, event], { input, encoding: "utf8" })

@@ -24,6 +24,7 @@ from tests.agents.family import (
 
 class ClaudeCode:
     name = "claude-code"
+    before = "PreToolUse"
     events = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch",
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
@@ -74,11 +75,12 @@ class ClaudeCode:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1",
             "CLAUDE_CODE_TMPDIR": str(home / "tmp"),
         }  # fmt: skip
-        return Start([*words, *(["--continue"] if again else [])], environment, 60)
+        return Start([*words, *(["--continue"] if again else [])], environment, 120)
 
 
 class Codex:
     name = "codex"
+    before = "PreToolUse"
     events = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PermissionRequest",
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
@@ -107,7 +109,9 @@ class Codex:
         place = home / ".codex/hooks.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         if hooks:
-            write(place, {"hooks": {event: [self._hook(hooks, event)] for event in hooks.events or self.events}})
+            write(
+                place, {"hooks": {event: [self._hook(hooks, event)] for event in hooks.events or self.events}}
+            )
         if rules:
             decisions = ((rules.denied, "forbidden"), (rules.asked, "prompt"), (rules.allowed, "allow"))
             lines = [f'prefix_rule(pattern = ["{word}"], decision = "{kind}")\n' for word, kind in decisions]
@@ -121,21 +125,31 @@ class Codex:
 
     def start(self, home: Path, port: int, prompt: str, again: bool, rules: Rules | None) -> Start:
         vendor = "node_modules/@openai/codex-linux-{cpu}/vendor/{machine}-unknown-linux-musl/bin/codex"
-        provider = f'{{name="mock",base_url="http://127.0.0.1:{port}/v1",wire_api="responses",env_key="MOCK_KEY"'
+        provider = (
+            f'{{name="mock",base_url="http://127.0.0.1:{port}/v1",wire_api="responses",env_key="MOCK_KEY"'
+        )
         settings = {
             "model": '"gpt-5.5"', "model_provider": '"mock"', "approval_policy": '"on-request"' if rules else '"never"',
-            "sandbox_mode": '"danger-full-access"', "check_for_update_on_startup": "false", "analytics.enabled": "false",
+            "sandbox_mode": '"danger-full-access"', "check_for_update_on_startup": "false",
+            "analytics.enabled": "false",
             "model_providers.mock": f"{provider},supports_websockets=false}}",
         }  # fmt: skip
-        words = [binary(vendor), "exec", *(["resume", "--last"] if again else []), "--json", "--skip-git-repo-check"]
+        words = [
+            binary(vendor),
+            "exec",
+            *(["resume", "--last"] if again else []),
+            "--json",
+            "--skip-git-repo-check",
+        ]
         words += ["--dangerously-bypass-hook-trust"]
         words += [] if rules else ["--dangerously-bypass-approvals-and-sandbox"]
         words += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        return Start([*words, prompt], {**surroundings(home), "MOCK_KEY": "none"}, 60)
+        return Start([*words, prompt], {**surroundings(home), "MOCK_KEY": "none"}, 120)
 
 
 class Gemini:
     name = "gemini"
+    before = "BeforeTool"
     events = ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd")
 
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
@@ -164,7 +178,11 @@ class Gemini:
             found["hooks"] = {event: [self._hook(hooks, event)] for event in hooks.events or self.events}
         write(place, found)
         if rules:
-            decisions = ((rules.denied, "deny", 900), (rules.asked, "ask_user", 800), (rules.allowed, "allow", 700))
+            decisions = (
+                (rules.denied, "deny", 900),
+                (rules.asked, "ask_user", 800),
+                (rules.allowed, "allow", 700),
+            )
             text = "".join(
                 f'[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = "{word}"\n'
                 f'decision = "{kind}"\npriority = {priority}\n'
@@ -179,7 +197,12 @@ class Gemini:
         return {"matcher": "*", "hooks": [hook]} if event.endswith("Tool") else {"hooks": [hook]}
 
     def start(self, home: Path, port: int, prompt: str, again: bool, rules: Rules | None) -> Start:
-        words = [binary("node"), binary("node_modules/@google/gemini-cli/bundle/gemini.js"), "-m", "gemini-2.5-flash"]
+        words = [
+            binary("node"),
+            binary("node_modules/@google/gemini-cli/bundle/gemini.js"),
+            "-m",
+            "gemini-2.5-flash",
+        ]
         words += ["--resume", "latest"] if again else []
         words += [] if rules else ["-y"]
         environment = {
@@ -187,17 +210,20 @@ class Gemini:
             "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true",
             "GEMINI_TELEMETRY_ENABLED": "false",
         }  # fmt: skip
-        return Start([*words, "-p", prompt, "-o", "json"], environment, 90)
+        return Start([*words, "-p", prompt, "-o", "json"], environment, 180)
 
 
 class Opencode:
     name = "opencode"
+    before = "tool.execute.before"
     events = ("session.created", "chat.message", "tool.execute.before", "tool.execute.after", "session.idle")
 
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
         match deed:
             case Shell(command, background):
-                command = f"({command}) >/dev/null 2>&1 &" if background else command  # it has no word for that
+                command = (
+                    f"({command}) >/dev/null 2>&1 &" if background else command
+                )  # it has no word for that
                 return "bash", {"command": command, "description": "as the scene says"}
             case Write(path, text):
                 return "write", {"filePath": str(project / path), "content": text}
@@ -211,7 +237,7 @@ class Opencode:
                 raise NotImplementedError(f"{self.name} has no tool for notebooks")
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
-        bash = {word: kind for word, kind in self._decisions(rules)}
+        bash = dict(self._decisions(rules))
         model = {"name": "model", "tool_call": True}
         provider = {
             "npm": "@ai-sdk/openai-compatible", "name": "mock", "models": {"model": model},
@@ -226,7 +252,8 @@ class Opencode:
             text = (Path(__file__).parent / "capture_plugin.js").read_text()
             place = home / ".config/opencode/plugin/rig.js"
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text.replace('"COMMAND"', json.dumps([*hooks.command, self.name])))
+            text = text.replace('"COMMAND"', json.dumps([*hooks.command, self.name]))
+            place.write_text(text.replace('"EVENTS"', json.dumps([*(hooks.events or self.events)])))
 
     def _decisions(self, rules: Rules | None) -> list[tuple[str, str]]:
         if not rules:
@@ -240,7 +267,7 @@ class Opencode:
             "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_CONFIG": str(home / "rig/opencode.json"),
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         }  # fmt: skip
-        return Start([*words, *(["--continue"] if again else []), prompt], environment, 90)
+        return Start([*words, *(["--continue"] if again else []), prompt], environment, 180)
 
 
 def read(place: Path) -> dict[str, Any]:

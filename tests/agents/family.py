@@ -75,6 +75,7 @@ class Start(NamedTuple):
 class Agent(Protocol):
     name: str
     events: Sequence[str]  # all that takeback could listen to
+    before: str  # the one before a call
 
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
         """Name and input of the tool call."""
@@ -97,14 +98,12 @@ def binary(path: str) -> str:
 
 def surroundings(home: Path) -> dict[str, str]:
     """What every agent gets: nothing of the user's, no way into the network."""
-    kept = ("PATH", "LC_ALL", "TZ", "TAKEBACK_STORE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "GIT_CONFIG_GLOBAL")
+    kept = ("PATH", "LC_ALL", "TZ", "TAKEBACK_STORE", "XDG_RUNTIME_DIR", "GIT_CONFIG_GLOBAL")
     found = {name: os.environ[name] for name in kept if name in os.environ}
-    scratch = home / "tmp"
-    scratch.mkdir(parents=True, exist_ok=True)
     closed = {f"{name}_PROXY": CLOSED for name in ("HTTP", "HTTPS", "ALL")}
     closed |= {name.lower(): CLOSED for name in closed}
     loopback = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     return {
-        **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(scratch), "TERM": "dumb", "SHELL": "/bin/bash",
-        "npm_config_fetch_retries": "0", "npm_config_offline": "true",
+        **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(home / "tmp"),
+        "TERM": "dumb", "SHELL": "/bin/bash", "npm_config_fetch_retries": "0", "npm_config_offline": "true",
     }  # fmt: skip

@@ -1,8 +1,8 @@
 """A model on loopback that says what a script says. No agent needs an account or the network to speak to it.
 
-A script names prompts; each has turns, and a turn is the calls that the model makes at once. The model finds the last of
-its prompts in a conversation, counts the results since, and says the next turn; after the last one it says "All done.".
-A subagent's prompt is a prompt like any other, so its conversation is told apart by what it begins with.
+A script names prompts; each has turns, and a turn is the calls that the model makes at once. The model finds the last
+of its prompts in a conversation, counts the results since, and says the next turn; after the last one it says "All
+done.". A subagent's prompt is a prompt like any other: its conversation begins with it.
 """
 
 import json
@@ -31,7 +31,9 @@ class Request(NamedTuple):
 
 class Model:
     def __init__(
-        self, script: Mapping[str, Sequence[Turn]], on_turn: Callable[[str, int], None] = lambda prompt, turn: None
+        self,
+        script: Mapping[str, Sequence[Turn]],
+        on_turn: Callable[[str, int], None] = lambda prompt, turn: None,
     ) -> None:
         """`on_turn` is called before a turn is said for the first time: all calls of the turn before have ended."""
         self.script = script
@@ -87,7 +89,9 @@ class Model:
         for one in said:
             if one.result:
                 done += 1
-            elif named := [name for name in self.script if name in (line.strip(' "') for line in one.text.splitlines())]:
+            elif named := [
+                name for name in self.script if name in (line.strip(' "') for line in one.text.splitlines())
+            ]:
                 prompt, done = named[-1], 0
         return prompt, done
 

@@ -16,7 +16,7 @@ from tests.agents.drivers import DRIVERS
 from tests.agents.family import Agent, Deed, Hooks, Rules, Shell, Start
 from tests.agents.model import Model, Request
 
-_SOON = 30.0  # seconds until a moment must have come
+_SOON = 120.0  # seconds until a moment must have come
 
 
 class Now(NamedTuple):
@@ -25,7 +25,9 @@ class Now(NamedTuple):
     project: Path
     home: Path
     agent: int  # the number of its process
-    meet: Callable[[str], int]  # waits until a call is at the meeting of that name; the number of the process there
+    meet: Callable[
+        [str], int
+    ]  # waits until a call is at the meeting of that name; the number of the process there
     asked: Callable[[str, int], None]  # waits until that turn of that prompt was asked for
     release: Callable[[str], None]  # lets the call at that meeting go on, and waits until its shell has ended
 
@@ -39,7 +41,9 @@ class Prompt(NamedTuple):
     by: str = "user"  # or "agent": a subagent gets it
 
 
-Worlds = Mapping[str, Any]  # path from the project: its content, None where it is gone, ... for any other difference
+Worlds = Mapping[
+    str, Any
+]  # path from the project: its content, None where it is gone, ... for any other difference
 
 
 class Scene(NamedTuple):
@@ -92,16 +96,19 @@ def play(
     after: Callable[[str], None] = lambda prompt: None,
     user: int | None = None,
 ) -> Played:
-    """`acts` replaces acts at meetings by name; `after` is called when a prompt has ended; `user` plays it, where root asks.
+    """`acts` replaces acts at meetings by name; `after` is called when a prompt has ended.
 
-    Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force.
+    Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force. Root may let
+    another `user` play; the home becomes theirs, the project must be.
     """
     driver = DRIVERS[agent]
-    home.mkdir(parents=True, exist_ok=True)
+    (home / "tmp").mkdir(parents=True, exist_ok=True)
     driver.settle(home, hooks, scene.rules)
     if user is not None:
         _give(home, user)
-    return _Performance(driver, scene, home, project, dict(scene.meetings) | dict(acts or {}), user).play(after)
+    return _Performance(driver, scene, home, project, dict(scene.meetings) | dict(acts or {}), user).play(
+        after
+    )
 
 
 class _Performance:
@@ -125,11 +132,14 @@ class _Performance:
 
     def play(self, after: Callable[[str], None]) -> Played:
         script = {
-            prompt.text: [[self._call(deed) for deed in turn] for turn in prompt.turns] for prompt in self.scene.prompts
+            prompt.text: [[self._call(deed) for deed in turn] for turn in prompt.turns]
+            for prompt in self.scene.prompts
         }
         output, errors, code, again = "", "", 0, False
         threads = [
-            threading.Thread(target=self._meet, args=(name, act)) for name, act in self.meetings.items() if act
+            threading.Thread(target=self._meet, args=(name, act))
+            for name, act in self.meetings.items()
+            if act
         ]
         with Model(script, self._between) as model:
             self.model = model
@@ -170,7 +180,9 @@ class _Performance:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, errors = process.communicate()
-            raise NotPlayed(f"{self.driver.name} hung in {self.scene.name}:\n{output[-2000:]}\n{errors[-2000:]}") from None
+            raise NotPlayed(
+                f"{self.driver.name} hung in {self.scene.name}:\n{output[-2000:]}\n{errors[-2000:]}"
+            ) from None
         return process.returncode, output, errors
 
     def _judge(self, played: Played, troubles: list[BaseException]) -> None:
@@ -184,7 +196,9 @@ class _Performance:
         cut = self.scene.killed or self.driver.name in self.scene.broken_off
         for prompt in self.scene.prompts if not cut else ():
             if prompt.turns and (prompt.text, len(prompt.turns)) not in said:
-                raise NotPlayed(f"{where}the turns of {prompt.text!r} were not all asked for: {sorted(said)}{tail}")
+                raise NotPlayed(
+                    f"{where}the turns of {prompt.text!r} were not all asked for: {sorted(said)}{tail}"
+                )
 
     def _now(self) -> Now:
         return Now(self.project, self.home, self.agent, self._at, self._asked, self._release)
@@ -201,9 +215,14 @@ class _Performance:
             self._release(name) if self.scene.killed else self._wake(name)
         except Exception as error:  # noqa: BLE001 - it is raised again where the test is
             self.troubles.append(error)
+            if self.agent and not self.over.is_set():  # it would wait for us until its own time is over
+                with suppress(ProcessLookupError):
+                    os.killpg(self.agent, signal.SIGKILL)
 
     def _at(self, name: str) -> int:
-        self._wait_for(lambda: name in self.met or self._look_for(name), f"no call came to the meeting {name!r}")
+        self._wait_for(
+            lambda: name in self.met or self._look_for(name), f"no call came to the meeting {name!r}"
+        )
         return self.met[name][0]
 
     def _look_for(self, name: str) -> bool:
@@ -212,7 +231,9 @@ class _Performance:
         return bool(found)
 
     def _asked(self, prompt: str, turn: int) -> None:
-        self._wait_for(lambda: (prompt, turn) in self.model.asked(), f"turn {turn} of {prompt!r} was not asked for")
+        self._wait_for(
+            lambda: (prompt, turn) in self.model.asked(), f"turn {turn} of {prompt!r} was not asked for"
+        )
 
     def _wait_for(self, come: Callable[[], object], complaint: str) -> None:
         until = time.monotonic() + _SOON

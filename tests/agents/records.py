@@ -18,14 +18,17 @@ from tests.agents.stage import Place
 PAYLOADS = Path(__file__).parent / "payloads"
 _CAPTURE = Path(__file__).parent / "capture.py"
 _VARIES = re.compile(
-    r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})|(?P<own>(?:ses|msg|prt|evt|per)_[0-9A-Za-z]{12,})"
-    r"|(?P<time>20\d\d-\d\d-\d\dT\d\d[:-]\d\d[:-]?\d\d(?:\.\d+)?Z?)|(?P<day>sessions/20\d\d/\d\d/\d\d)"
-    r"|(?P<sleep>sleep 86400\.\d+)|(?P<group>PGID: \d+)|(?P<chunk>Chunk ID: \w+)|(?P<hash>\b[0-9a-f]{40}\b)"
+    r"(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|(?P<own>(?:ses|msg|prt|evt|per)_[0-9A-Za-z]{12,})"
+    r"|(?P<chat>session-20\d\d-\d\d-\d\dT[\d-]+-[0-9a-f]{8})|(?P<time>20\d\d-\d\d-\d\dT\d\d[:-]\d\d[:-]?\d\d(?:\.\d+)?Z?)"
+    r"|(?P<day>sessions/20\d\d/\d\d/\d\d)"
+    r"|(?P<sleep>sleep 86400\.\d+)|(?P<group>PGID: \d+)|(?P<chunk>Chunk ID: \w+)"
+    r"|(?P<hash>\b[0-9a-f]{40}\b|\b(?!a)[0-9a-f]{16}\b)"
     r"|(?P<member>\ba[0-9a-f]{16}\b)|(?P<task>\bb[0-9a-z]{8}\b(?=\.output|$))"
 )
 _FIXED = {
+    "chat": "session-2026-11-19T00-00-00000000",
     "time": "2026-11-19T00:00:00.000Z", "day": "sessions/2026/11/19", "sleep": "sleep 86400", "group": "PGID: 1000",
-    "chunk": "Chunk ID: 000000", "hash": "0" * 40,
+    "chunk": "Chunk ID: 000000", "hash": "0" * 16,
 }  # fmt: skip
 
 

@@ -95,7 +95,11 @@ SHELL = (
             "made": DIRECTORY, "made/deep": DIRECTORY,
         },
     ),
-    scene("change what is ignored", Shell("rm .env; rm -r build"), wants=dict.fromkeys((".env", "build", "build/out.o"))),
+    scene(
+        "change what is ignored",
+        Shell("rm .env; rm -r build"),
+        wants=dict.fromkeys((".env", "build", "build/out.o")),
+    ),
     scene("write outside by shell", Shell("echo x > ../other/x.txt"), wants={"../other/x.txt": "x\n"}),
     scene("commit", Shell("git add -A && git -c user.name=a -c user.email=a@b commit -qm agent"), wants={}),
     scene(
@@ -143,7 +147,9 @@ TOGETHER = (
             Prompt("do a part of it", ((Shell("echo sub > sub.txt"),),), by="agent"),
         ),
         {"sub.txt": "sub\n", "main.txt": "main\n"},
-        between={("delegate", 2): wait_until_asked("do a part of it", 1)},  # in Codex both work at the same time
+        between={
+            ("delegate", 2): wait_until_asked("do a part of it", 1)
+        },  # in Codex both work at the same time
     ),
 )
 
@@ -188,7 +194,9 @@ ENDS = (
         wants={"begun.txt": "begun\n", "late.txt": "late\n"},
         meetings={"call": agent_is_killed},
         killed=True,
-        instead=dict.fromkeys(("codex", "gemini", "opencode"), {"begun.txt": "begun\n"}),  # they take the shell along
+        instead={
+            agent: {"begun.txt": "begun\n"} for agent in ("codex", "gemini", "opencode")
+        },  # it takes the shell along
     ),
     scene(
         "daemon is killed",

@@ -33,10 +33,11 @@ def look(root: Path, start: Path | None = None, without: tuple[str, ...] = (".gi
     """Every path below the root, by its name from `start`; `without` are such names, with all below them."""
     found: dict[str, Entry] = {}
     for directory, names, files in os.walk(root):
-        inside = os.path.relpath(directory, start or root)
-        names[:] = [name for name in names if os.path.normpath(f"{inside}/{name}") not in without]
-        for name in (*names, *files):
-            inner = os.path.normpath(f"{inside}/{name}")
+        inside = {
+            name: os.path.relpath(os.path.join(directory, name), start or root) for name in (*names, *files)
+        }
+        names[:] = [name for name in names if inside[name] not in without]
+        for name, inner in inside.items():
             if inner not in without:
                 found[inner] = _entry(os.path.join(directory, name))
     return found
@@ -60,7 +61,9 @@ def _entry(path: str) -> Entry:
     )
     links = 1 if kind == "directory" else status.st_nlink
     owner = status.st_uid, status.st_gid
-    return Entry(kind, stat.S_IMODE(status.st_mode), owner, content, size, status.st_mtime_ns, links, attributes)
+    return Entry(
+        kind, stat.S_IMODE(status.st_mode), owner, content, size, status.st_mtime_ns, links, attributes
+    )
 
 
 def differences(before: Manifest, after: Manifest, times: bool = True) -> dict[str, str]:

@@ -100,7 +100,7 @@ class Talk:
             "CLAUDE_PID": str(self.agent.pid),
         }
         self.shim = SHIM
-        self.knows = _knows_authors(self.project)
+        self.knows = knows_authors(self.project)
 
     def says(self, event: str, **more: Any) -> Said:
         payload = {"session_id": self.session, "cwd": str(self.project), "hook_event_name": event, **more}
@@ -194,7 +194,7 @@ def _is_dead(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def _knows_authors(directory: Path) -> bool:
+def knows_authors(directory: Path) -> bool:
     """Whether the kernel tells us who changes what there, and who starts whom."""
     from takeback.adapters.watch.processes import open_lineage
 

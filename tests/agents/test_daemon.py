@@ -219,7 +219,7 @@ def _short(path: Path) -> str:
 
 
 def test_it_ends_when_nobody_needs_it(talk: Talk):
-    code = "import sys; from takeback.frontends.agents import daemon; daemon.IDLE_SECONDS = 0.5; daemon.main(sys.argv[1])"
+    code = "import sys; from takeback.frontends.agents import daemon as d; d.IDLE_SECONDS = 0.5; d.main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
     process = subprocess.Popen([sys.executable, "-c", code, str(talk.store)], env=environment)
     until((talk.store / "hooks/socket").exists)

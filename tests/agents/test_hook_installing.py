@@ -152,7 +152,7 @@ def test_what_others_wrote_since_stays(takeback: CommandLine, home: Path, name: 
 def test_comments_stay_where_the_host_reads_them(takeback: CommandLine, home: Path) -> None:
     file = home / FILES["gemini"]
     file.parent.mkdir()
-    before = '{\n  // my theme\n  "ui": {"theme": "x"}, /* and */\n  "hooks": {\n    // none yet\n  },\n}\n'
+    before = '{\n  // my theme\n  "ui": {"theme": "x"}, /* and */\n  "hooks": {\n    // none yet\n  }\n}\n'
     file.write_text(before)
 
     takeback.done("hook", "install", "gemini")
@@ -170,6 +170,7 @@ def test_comments_stay_where_the_host_reads_them(takeback: CommandLine, home: Pa
         ("claude-code", '{\n  // comment\n  "a": 1\n}', "line 2, column 3"),
         ("codex", '{"a": [1,]}', "line 1, column"),
         ("gemini", '{\n  // comment\n  "a": }', "line 3, column 8"),
+        ("gemini", '{"a": 1, // comment\n}', "line 2, column 1"),
         ("cursor", "{", "line 1, column 2"),
         ("claude-code", "[]", "holds no JSON object"),
         ("claude-code", '{"hooks": []}', "`hooks` is not an object"),
@@ -304,10 +305,17 @@ def test_a_store_that_is_named_goes_into_the_hooks(takeback: CommandLine, home: 
         takeback.done("--store", world / "a store", "hook", "install", name)
     (_, first), *_ = ours(json.loads((home / FILES["claude-code"]).read_text()))
     words = shlex.split(shlex.split(first["command"])[2])
-    assert words[words.index("SessionStart") + 1] == os.fspath(world / "a store")
+    assert words[0] == f"TAKEBACK_STORE={world / 'a store'}"
     told = takeback.done("hook", "status", "--json").json["agents"]
     stores = {one["agent"]: one["files"][0]["store"] for one in told}
     assert stores["claude-code"] == stores["opencode"] == os.fspath(world / "a store")
+
+
+def test_a_store_on_a_server_cannot_have_hooks(takeback: CommandLine, home: Path) -> None:
+    said = takeback("--store", "postgresql://nowhere/x", "hook", "install", "claude-code")
+    assert said.code == 2
+    assert "directory of this machine" in said.err
+    assert not (home / FILES["claude-code"]).exists()
 
 
 def test_options_that_exclude_each_other(takeback: CommandLine) -> None:

@@ -257,6 +257,8 @@ def test_gemini_pairs_calls_by_tool_and_input() -> None:
     assert told(tool_input={"command": "x", "is_background": True}).background
     assert told(tool_name="replace", tool_input={"file_path": "/p/f"}).paths == ("/p/f",)
     assert told(hook_event_name="AfterTool", tool_response={"error": {"message": "no"}}).failed
+    prompt = "<hook_context>said at the start</hook_context>\n\ntidy up"
+    assert told(hook_event_name="BeforeAgent", prompt=prompt).text == "tidy up"
 
 
 def test_opencode_and_cursor_name_the_member_and_the_turn() -> None:

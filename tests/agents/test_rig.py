@@ -1,37 +1,52 @@
-"""The rig itself: every agent plays every scene without takeback, and the world is as the scene says."""
+"""The rig itself: every agent plays every scene without takeback, the world is as the scene says, and the hooks get
+what `payloads` holds. What the agents do with hooks that decide, fail or are missing is written down here as well.
+"""
 
+import os
+import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.agents import family
 from tests.agents.drivers import DRIVERS
-from tests.agents.family import Hooks
-from tests.agents.play import Scene, play
-from tests.agents.scenes import DIRECTORY, SCENES
-from tests.agents.stage import Place, differences
+from tests.agents.family import Hooks, Shell
+from tests.agents.play import Played, Scene, play
+from tests.agents.records import Record, kept, recorded, recorder
+from tests.agents.scenes import APPROVALS, DIRECTORY, SCENES, scene
+from tests.agents.stage import Place, differences, git
 
 pytestmark = pytest.mark.agents
 
-CAPTURE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "capture.py")]
-CASES = [
-    pytest.param(agent, scene, id=f"{agent}-{scene.name.replace(' ', '-')}")
+USER = 65534
+ALL = [
+    pytest.param(agent, id=agent, marks=pytest.mark.each_share if agent == "claude-code" else ())
     for agent in DRIVERS
-    for scene in SCENES
-    if agent not in scene.without
 ]
+CASES = [
+    pytest.param(*agent.values, one, id=f"{agent.id}-{one.name.replace(' ', '-')}", marks=agent.marks)
+    for agent in ALL
+    for one in SCENES
+    if agent.id not in one.without
+]
+SHELL = scene("say so", Shell("echo ran > ran.txt"), wants={"ran.txt": "ran\n"})
 
 
 @pytest.mark.parametrize(("agent", "scene"), CASES)
 def test_the_world_is_as_the_scene_says(agent: str, scene: Scene, place: Place) -> None:
     before = place.look()
 
-    play(agent, scene, place.home, place.project, Hooks([*CAPTURE, str(place.records)]))
+    play(agent, scene, place.home, place.project, recorder(place))
 
     expect(place, scene.world(agent), differences(before, place.look(), times=False))
+    assert shapes(recorded(place)) == shapes(kept(agent, scene.name))
 
 
-def expect(place: Place, world: dict, found: dict) -> None:
+def expect(place: Place, world: Mapping[str, Any], found: Mapping[str, str]) -> None:
     assert found.keys() == world.keys()
     for path, content in world.items():
         if content is None:
@@ -40,3 +55,112 @@ def expect(place: Place, world: dict, found: dict) -> None:
             assert (place.project / path).is_dir()
         elif content is not ...:
             assert (place.project / path).read_text() == content
+
+
+def shapes(records: list[Record]) -> set[tuple[str, ...]]:
+    return {record.shape for record in records}
+
+
+@pytest.mark.parametrize("agent", ALL)
+def test_a_commit_is_made(agent: str, place: Place) -> None:
+    play(agent, named("commit"), place.home, place.project)
+
+    assert git(place.project, "log", "--format=%s").split() == ["agent", "first"]
+
+
+@pytest.mark.parametrize("agent", ALL)
+def test_the_model_hears_why_a_call_did_not_run(agent: str, place: Place) -> None:
+    """By the agent's own rules, before any hook of ours."""
+    denied, *_ = APPROVALS
+
+    played = play(agent, denied, place.home, place.project)
+
+    assert DENIED[agent] in said(played)
+
+
+DENIED = {
+    "claude-code": "Permission to use Bash",
+    "codex": "rejected",
+    "gemini": "denied by policy",
+    "opencode": "prevents you from using this specific tool call",
+}
+
+
+def named(name: str) -> Scene:
+    return next(one for one in SCENES if one.name == name)
+
+
+def said(played: Played) -> str:
+    return "\n".join(played.results)
+
+
+def ran(place: Place) -> bool:
+    return (place.project / "ran.txt").exists()
+
+
+@pytest.mark.parametrize("agent", ALL)
+def test_a_hook_that_denies_is_obeyed_and_the_model_hears_its_reason(agent: str, place: Place) -> None:
+    deciding = recorder(place, decides=("--exit", "2", "--say", "because the rig says so"))
+
+    played = play(agent, SHELL, place.home, place.project, deciding)
+
+    assert not ran(place)
+    assert "because the rig says so" in said(played)
+
+
+# Whether the tool runs though the hook before it did not do its work.
+RUNS = {
+    "fails": {"claude-code": False, "codex": True, "gemini": True, "opencode": False},
+    "has no script": {"claude-code": False, "codex": False, "gemini": False, "opencode": False},
+    "has no interpreter": {"claude-code": False, "codex": True, "gemini": False, "opencode": False},
+}
+BROKEN = {
+    "fails": (sys.executable, "-c", "raise SystemExit(1)"),
+    "has no script": (sys.executable, "/nonexistent/hook.py"),  # Python ends with 2, and that is a denial
+    "has no interpreter": ("/nonexistent/python", "-c", "pass"),
+}
+
+
+@pytest.mark.parametrize("fault", RUNS)
+@pytest.mark.parametrize("agent", ALL)
+def test_it_is_known_whether_a_call_runs_without_its_hook(agent: str, fault: str, place: Place) -> None:
+    play(agent, SHELL, place.home, place.project, Hooks(BROKEN[fault], events=[DRIVERS[agent].before]))
+
+    assert ran(place) is RUNS[fault][agent]
+
+
+@pytest.mark.parametrize("agent", ALL)
+def test_an_ordinary_user_plays_as_well(agent: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:
+        give(place, monkeypatch)
+    before = place.look()
+
+    play(
+        agent,
+        SHELL,
+        place.home,
+        place.project,
+        recorder(place, python=python()),
+        user=USER if os.geteuid() == 0 else None,
+    )
+
+    expect(place, SHELL.wants, differences(before, place.look(), times=False))
+    assert (place.project / "ran.txt").stat().st_uid == (USER if os.geteuid() == 0 else os.geteuid())
+    assert recorded(place)
+
+
+def python() -> str:
+    """One that an ordinary user may start: the environment of the tests may be closed to them."""
+    return "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
+
+
+def give(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places, and the agents where the checkout is closed to others."""
+    for path in (place.top, place.records, *place.top.rglob("*")):
+        os.chown(path, USER, USER, follow_symlinks=False)
+    place.top.parent.chmod(0o755)
+    if not all(path.stat().st_mode & 0o001 for path in family.AGENTS.resolve().parents):
+        copy = Path(tempfile.mkdtemp(prefix="takeback-agents-"))
+        copy.chmod(0o755)
+        subprocess.run(["cp", "--archive", "--link", f"{family.AGENTS.resolve()}/.", copy], check=True)
+        monkeypatch.setattr(family, "AGENTS", copy)

@@ -71,9 +71,12 @@ def _of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
                 yield Said(False, block["text"])
 
 
-def _messages_answer(body: Mapping[str, Any], calls: Sequence[Call], number: int, stream: bool) -> type_of_answer:
+def _messages_answer(
+    body: Mapping[str, Any], calls: Sequence[Call], number: int, stream: bool
+) -> type_of_answer:
     blocks: list[dict[str, Any]] = [
-        {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.input} for call in calls
+        {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.input}
+        for call in calls
     ] or [{"type": "text", "text": DONE}]
     stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
     usage = {
@@ -128,7 +131,13 @@ def _responses_answer(body: Mapping[str, Any], calls: Sequence[Call], number: in
     if not items:
         text = {"type": "output_text", "text": DONE, "annotations": []}
         items.append(
-            {"id": f"msg_{number:04}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+            {
+                "id": f"msg_{number:04}",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [text],
+            }
         )
     usage = {
         "input_tokens": 1, "input_tokens_details": {"cached_tokens": 0},
@@ -160,7 +169,9 @@ def _gemini_asked(body: Mapping[str, Any]) -> list[Said]:
 
 
 def _gemini_answer(_: Mapping[str, Any], calls: Sequence[Call], __: int, stream: bool) -> type_of_answer:
-    parts: list[dict[str, Any]] = [{"functionCall": {"name": call.name, "args": call.input}} for call in calls]
+    parts: list[dict[str, Any]] = [
+        {"functionCall": {"name": call.name, "args": call.input}} for call in calls
+    ]
     candidate = {
         "content": {"role": "model", "parts": parts or [{"text": DONE}]}, "finishReason": "STOP", "index": 0
     }  # fmt: skip

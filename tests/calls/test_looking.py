@@ -85,6 +85,13 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "recover": ("recover --dry-run", "recover x"),
     "verify": ("verify", "verify x"),
     "doctor": ("doctor", "doctor x"),
+    "hook": (
+        "hook",
+        "hook status",
+        "hook install codex --dry-run",
+        "hook uninstall --dry-run",
+        "hook install nosuch",
+    ),
     "forget": ("forget --dry-run", "forget nosuch", "forget --dry-run @"),
     "sweep": ("sweep --grace x", "sweep --grace -1"),
     "store": ("store", "store copy", "store reopen /nosuch", "store copy /nosuch /other"),

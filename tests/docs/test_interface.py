@@ -39,6 +39,7 @@ COMMAND_LINE = {
     "redo": "--all --dry-run",
     "rewind": "--session --all",
     "accept": STANDING,
+    "hook": "",
     "apply": "--dry-run",
     "discard": "--now --dry-run",
     "pin": "--dry-run",
@@ -57,8 +58,7 @@ COMMAND_LINE = {
     "worker": "--until-idle",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "console", "environment", "events", "hook", "iac", "mcp", "policy", "redact", "rehearse",
-    "stop",
+    "audit", "config", "console", "environment", "events", "iac", "mcp", "policy", "redact", "rehearse", "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "recover": "recover",
     "verify": "verify",
     "doctor": "doctor",
+    "hook": "hook status",
     "forget": "forget --dry-run",
     "sweep": "sweep",
     "store": "store make",

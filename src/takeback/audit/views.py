@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
     from takeback.engine.settled import Settled
     from takeback.model.plan import UndoResult
-    from takeback.runs.prompts import UnderPrompt
+    from takeback.model.run import UnderPrompt
 
 
 def iso(at: int) -> str | None:

@@ -128,6 +128,13 @@ class Checkpoint(NamedTuple):
     state_blob: str = ""  # where a long state is
 
 
+class UnderPrompt(NamedTuple):
+    """To which prompt an effect belongs."""
+
+    run: RunInfo
+    point: Checkpoint | None  # None: it took hold before the first prompt
+
+
 DECIDED = "decided:"  # and an effect's id: the signal for a run when a person has approved or denied it
 SETTLED = "settled:"  # and an effect's id: the signal for a run when a person has said what became of it
 

@@ -90,7 +90,7 @@ class RunCore:
         self.freed = False  # with that record its lease was released
         self.rooms: Sandbox | None = None
         self.databases: list[OpenDatabase] = []
-        self.trees: dict[str, WatchedRoot] = {}  # directories that were watched, by resource
+        self.trees: dict[str, WatchedRoot] = {}  # directories that were watched, by the name of their index
         self.watches: dict[str, OpenWatch] = {}  # those that have a key, by it
         # Who started whom, for all watches of the run: it is drained by who gave it.
         self.lineage: Lineage | None = None

@@ -12,7 +12,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.resource import Scope
-from takeback.model.run import Checkpoint, OnDeath, RunInfo
+from takeback.model.run import Checkpoint, OnDeath, RunInfo, UnderPrompt
 from takeback.runs import checkpoints
 from takeback.runs.selection import SHORTEST_PREFIX, latest_first
 from takeback.storage.protocols import Journal, Query
@@ -225,13 +225,6 @@ _LISTS = "`takeback log` shows the number of each prompt that changed something.
 
 
 # Which prompt an effect belongs to.
-
-
-class UnderPrompt(NamedTuple):
-    """To which prompt an effect belongs."""
-
-    run: RunInfo
-    point: Checkpoint | None  # None: it took hold before the first prompt
 
 
 def prompts_around(

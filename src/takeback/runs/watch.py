@@ -31,12 +31,14 @@ _LISTED = 20
 def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
     """A root that is watched again in the same run is followed by the kernel's own reports, so that only what changed
     is looked at."""
+    from takeback.adapters.watch.index import index_name
     from takeback.adapters.watch.inotify import open_feed
     from takeback.adapters.watch.watched_root import WatchedRoot
 
-    watched = core.trees.get(root.resource)
+    name = index_name(root.resource, root.whole)
+    watched = core.trees.get(name)
     if watched is None:
-        watched = core.trees[root.resource] = WatchedRoot(root, place)
+        watched = core.trees[name] = WatchedRoot(root, place)
         watched.follow(open_feed(root, again=False))
     elif watched.feed is None:
         watched.follow(open_feed(root, again=True, crowded=watched.crowded))
@@ -50,6 +52,7 @@ class Manner(NamedTuple):
     late: bool = (
         False  # it is proposed when it ends, and only if something was found: nothing is known of a call
     )
+    whole: bool = False  # also what the project ignores and could make again
     doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
 
 
@@ -107,6 +110,7 @@ class Watch:
 
     def begin(self) -> None:
         """When this returns, everything below the roots can be brought back. One with a key may be begun again."""
+        from takeback.adapters.watch.index import index_name
         from takeback.adapters.watch.roots import refuse_dangerous, roots_of
         from takeback.adapters.watch.scan import Bounds
 
@@ -117,13 +121,14 @@ class Watch:
         parts, settings = self._core.parts, self._core.settings
         parts.refuse_if_suspect()
         place = place_of(parts)
-        roots = roots_of(self._named)
+        roots = [one._replace(whole=self._manner.whole) for one in roots_of(self._named)]
         refuse_dangerous(roots, place.store, self._any_root)
         bounds = Bounds(capture=settings.max_capture_bytes)
         if not self._any_root:
             bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
-        release_dead(parts, place, [one.resource for one in roots] if self._core.trees else None)
+        names = [index_name(one.resource, one.whole) for one in roots]
+        release_dead(parts, place, names if self._core.trees else None)
         self._began, self._position = time.time_ns(), parts.journal.tally()["records"]
         try:
             for root in roots:

@@ -25,17 +25,17 @@ def place_of(parts: "Parts") -> "WatchPlace":
     return place._replace(room=parts.refuse_without_room, blobs=parts.blobs)
 
 
-def release_dead(parts: "Parts", place: "WatchPlace", roots: "Sequence[str] | None" = None) -> None:
-    """Watches that were registered by processes which died before they could propose anything; of these roots only, if
-    some are named."""
+def release_dead(parts: "Parts", place: "WatchPlace", names: "Sequence[str] | None" = None) -> None:
+    """Watches that were registered by processes which died before they could propose anything; in these indexes only,
+    if some are named."""
     from takeback.adapters.watch.adapter import baselines_of
-    from takeback.adapters.watch.index import Index, index_name, indexes_in
+    from takeback.adapters.watch.index import Index, indexes_in
     from takeback.adapters.watch.processes import lives
     from takeback.model.effect import OPEN_STATES
     from takeback.storage.protocols import Query
 
     for name in indexes_in(place.directory):
-        if roots is not None and name not in map(index_name, roots):
+        if names is not None and name not in names:
             continue
         index = place.opened.get(name) or Index(place.directory, name)
         try:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from takeback.engine.parts import Parts
 from takeback.errors import Misuse
 from takeback.model.effect import COMMAND, Effect, State
-from takeback.model.resource import path_of
 from takeback.model.run import Lease
 from takeback.runs.core import RunCore
 from takeback.runs.watch import Manner, Watch
@@ -45,20 +44,20 @@ def watch_with(
 
         found = [(_root(core, one), one) for one in baselines_of(proposal.change)]
         watch.take_up(proposal, found, proposal.watched_since)
-    elif manner.late and (late := _left_late(core, roots, manner.key)):
+    elif manner.late and (late := _left_late(core, roots, manner.key, manner.whole)):
         watch.take_up(None, *late)
     return watch
 
 
 def _root(core: RunCore, baseline: "Baseline") -> "WatchedRoot":
-    from takeback.adapters.watch.roots import Root
+    from takeback.adapters.watch.adapter import root_of_baseline
     from takeback.runs.watch import tree_of
 
-    return tree_of(core, Root(baseline.root, path_of(baseline.root)), place_of(core.parts))
+    return tree_of(core, root_of_baseline(baseline), place_of(core.parts))
 
 
 def _left_late(
-    core: RunCore, roots: "Sequence[str | bytes | os.PathLike[str]]", key: str
+    core: RunCore, roots: "Sequence[str | bytes | os.PathLike[str]]", key: str, whole: bool
 ) -> "tuple[list[tuple[WatchedRoot, Baseline]], int] | None":
     """What a process that has died followed between two calls: its index says from where."""
     from takeback.adapters.watch.roots import roots_of
@@ -67,7 +66,7 @@ def _left_late(
 
     found: list[tuple[WatchedRoot, Baseline]] = []
     since = 0
-    for root in roots_of(roots):
+    for root in (one._replace(whole=whole) for one in roots_of(roots)):
         watched = tree_of(core, root, place_of(core.parts))
         for claim in watched.index.watches() if watched.index.exists() else ():
             if claim.owner.get("late") == key:

@@ -102,12 +102,17 @@ def render(value: Any, style: JsonStyle | None = None, indent: str = "", broken:
 
 def blanked(text: str) -> str:
     """The same text with comments and trailing commas as spaces."""
+    return _LAST_COMMA.sub(_blank, without_comments(text))
 
-    def blank(match: re.Match[str]) -> str:
-        found = match.group()
-        return found if found.startswith('"') else re.sub(r"[^\r\n]", " ", found)
 
-    return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
+def without_comments(text: str) -> str:
+    """The same text with comments as spaces."""
+    return _COMMENT.sub(_blank, text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    found = match.group()
+    return found if found.startswith('"') else re.sub(r"[^\r\n]", " ", found)
 
 
 # -- reading

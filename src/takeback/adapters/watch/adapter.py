@@ -13,7 +13,7 @@ from takeback.adapters.tree.states import in_place, only_time
 from takeback.adapters.tree.targets import TREE, put_targets
 from takeback.adapters.watch.compare import Inode
 from takeback.adapters.watch.files import FILES, changed_since
-from takeback.adapters.watch.index import Index, digests_in
+from takeback.adapters.watch.index import Index, digests_in, index_name
 from takeback.adapters.watch.other_effects import steps_of
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
@@ -47,6 +47,10 @@ OVER = (
 def baselines_of(change: Change) -> tuple[Baseline, ...]:
     rows: list[list[Any]] = change.args.get("baseline", [])
     return tuple(Baseline(*row) for row in rows)
+
+
+def root_of_baseline(one: Baseline) -> Root:
+    return Root(one.root, path_of(one.root), whole=one.file == index_name(one.root, whole=True))
 
 
 def refuse_at_work(change: Change) -> None:
@@ -157,7 +161,7 @@ def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -
     roots: list[tuple[WatchedRoot, Baseline]] = []
     try:
         for one in baselines_of(change):
-            roots.append((WatchedRoot(Root(one.root, path_of(one.root)), place), one))
+            roots.append((WatchedRoot(root_of_baseline(one), place), one))
         steps = steps_of(others)
         every: set[str] = set()
 

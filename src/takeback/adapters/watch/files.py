@@ -22,8 +22,8 @@ FILES = "files"  # in the arguments of a change: by resource, what was there
 
 
 def resources_of(paths: Iterable["str | bytes | os.PathLike[str]"]) -> list[str]:
-    """Of each path: the name itself, the file that a link there leads to, and the directories that are still missing on
-    the way. Outermost first."""
+    """Of each path: the name itself, the file that a link there leads to, the directories that are still missing on the
+    way and the one around these. Outermost first."""
     found: dict[str, None] = {}
     for path in paths:
         name = os.path.abspath(os.fsencode(path))
@@ -33,9 +33,18 @@ def resources_of(paths: Iterable["str | bytes | os.PathLike[str]"]) -> list[str]
             )
         direct = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
         for one in dict.fromkeys((direct, os.path.realpath(name))):
+            found[file_resource(_there(one))] = None  # its time moves when a name in it comes or goes
             found |= dict.fromkeys(file_resource(above) for above in reversed(list(_missing(one))))
             found[file_resource(one)] = None
     return list(found)
+
+
+def _there(path: bytes) -> bytes:
+    """The innermost directory around it that is there."""
+    above = os.path.dirname(path)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    return above
 
 
 def _missing(path: bytes) -> Iterator[bytes]:
@@ -74,9 +83,16 @@ def changed_since(
     targets = tuple(
         Target(resource, before[resource], now[resource])
         for resource in before
-        if not same(before[resource], now[resource]) and not is_dir(before[resource])
+        if _differs(before[resource], now[resource])
     )
     return without(targets, steps_of(others), change.args["roots"], blobs) if others else targets
+
+
+def _differs(before: FileState, now: FileState) -> bool:
+    """Of a directory that was there only its time is part of this: what else is in it is others'."""
+    if is_dir(before):
+        return is_dir(now) and same(before, now) and before.get("mtime") != now.get("mtime")
+    return not same(before, now)
 
 
 def recorded(states: dict[str, FileState]) -> list[list[Any]]:

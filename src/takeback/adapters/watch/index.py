@@ -48,9 +48,10 @@ class WatchClaim(NamedTuple):
     owner: dict[str, Any]
 
 
-def index_name(root: str) -> str:
-    """Of a root's index file, from its resource."""
-    return hashlib.sha256(root.encode("ascii")).hexdigest()[:24]
+def index_name(root: str, whole: bool = False) -> str:
+    """Of a root's index file, from its resource. `whole`: what could be made again is in it too."""
+    name = f"{root} whole" if whole else root
+    return hashlib.sha256(name.encode("ascii")).hexdigest()[:24]
 
 
 class Index:

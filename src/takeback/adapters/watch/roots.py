@@ -191,6 +191,7 @@ _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/var/run")  # noqa: S108 
 class Root(NamedTuple):
     resource: str
     path: bytes
+    whole: bool = False  # also what the project ignores and could make again
 
 
 def root_of(path: "str | bytes | os.PathLike[str]") -> Root:
@@ -281,7 +282,7 @@ def _contains(outer: bytes, inner: bytes) -> bool:
 
 def rules_for(root: Root, store: bytes, sticky: bool) -> Rules:
     ignoring = Ignoring(root.path)
-    regenerable = {os.fsencode(name) for name in REGENERABLE_NAMES}
+    regenerable = set[bytes]() if root.whole else {os.fsencode(name) for name in REGENERABLE_NAMES}
     ours = {name for name in names_of(store) if _contains(root.path, name)}
 
     def left_out(path: str) -> tuple[str, str]:

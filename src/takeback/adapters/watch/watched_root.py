@@ -77,7 +77,7 @@ class WatchedRoot:
     def __init__(self, root: Root, place: WatchPlace, feed: Feed | None = None) -> None:
         self.root = root
         self._place = place
-        self.index = Index(place.directory, index_name(root.resource), root.resource)
+        self.index = Index(place.directory, index_name(root.resource, root.whole), root.resource)
         place.opened.setdefault(self.index.name, self.index)
         self.feed = feed
         self.crowded = False  # the last feed ended, because it had to tell too much

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 
 import takeback
 from takeback.errors import Refused, TakebackError
+from takeback.frontends.agents.client import OWN, RECORD
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.sessions import Sessions
 from takeback.frontends.agents.shim import BEFORE, ROOT
@@ -197,6 +198,8 @@ class Daemon:
 
     def _replied(self, request: Request) -> Reply:
         try:
+            if request.host == OWN:
+                return Reply(self._sessions.record() if request.event == RECORD else "")
             payload = _object(request.payload)
             dialect = speaker(request.host, payload)
             event = dialect.read(payload, request.environment, _agent(request.parent))

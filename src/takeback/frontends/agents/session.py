@@ -51,6 +51,7 @@ class Session:
         )
         self._core = core_of(self._run)
         self.follow(lineage)
+        self._whole = True  # also what the project ignores and could make again
         self._files: set[str] = set()  # keys of calls that name their files
         self._calls = 0
         self._turn = ""
@@ -82,9 +83,12 @@ class Session:
     def _look(self) -> None:
         """The first one may take long, so it is made without the lock; a call waits for it."""
         try:
-            between = self._new_between()
-            between.begin()
-            self._between = between
+            try:
+                self._between = self._begun_between()
+            except TakebackError:
+                # Too large with all that could be made again? Then without that, and each effect says so.
+                self._whole = False
+                self._between = self._begun_between()
         except TakebackError as error:
             self._look_failed = error
         except BaseException as error:
@@ -98,17 +102,20 @@ class Session:
     def wait_for_look(self, seconds: float) -> None:
         self._looked.wait(seconds)
 
-    def _new_between(self) -> "Watch":
+    def _begun_between(self) -> "Watch":
+        about: dict[str, Any] = {"session": self.id, "between": True}
+        key = f"{self.host}/{self.id}/between"
+        return self._watched(key, about, "in the background, between calls", late=True)
+
+    def _watched(self, key: str, about: dict[str, Any], summary: str, late: bool = False) -> "Watch":
         from takeback.runs.watch import Manner
         from takeback.runs.watch_resume import watch_with
 
-        about: dict[str, Any] = {"session": self.id, "between": True}
-        if self._process:
-            about["process"] = self._process
-        manner = Manner(f"{self.host}/{self.id}/between", late=True)
-        return watch_with(
-            self._core, [self.project], False, about, "in the background, between calls", manner
-        )
+        about |= {"process": self._process} if self._process else {}
+        manner = Manner(key, late, self._whole, doubts=not late)
+        watch = watch_with(self._core, [self.project], False, about, summary, manner)
+        watch.begin()
+        return watch
 
     def _end_between(self) -> None:
         between, self._between = self._between, None
@@ -117,9 +124,7 @@ class Session:
 
     def _begin_between(self) -> None:
         if self._between is None and self._looked.is_set() and not self._watched_calls():
-            between = self._new_between()
-            between.begin()
-            self._between = between
+            self._between = self._begun_between()
 
     def _demand_look(self) -> None:
         if not self._looked.is_set():
@@ -128,7 +133,7 @@ class Session:
                 hint="Try again in a minute; later looks are quick.",
             )
         if self._look_failed is not None:
-            error, self._look_failed = self._look_failed, None
+            error, self._look_failed, self._whole = self._look_failed, None, True
             self._looked.clear()
             threading.Thread(target=self._look, daemon=True).start()  # it may go well the next time
             raise error
@@ -175,7 +180,7 @@ class Session:
         self._demand_look()
         self._end_between()
         try:
-            self._run.watch(self.project, about=about, summary=_summary(event), key=key).begin()
+            self._watched(key, about, _summary(event))
         except BaseException:
             self._begin_between()
             raise
@@ -202,6 +207,12 @@ class Session:
         self.is_over = True
         self._run.close()
         return Answer()
+
+    def record(self) -> None:
+        """What changed since the last call, if none is under way."""
+        if self._between is not None:
+            self._end_between()
+            self._begin_between()
 
     def agent_ended(self) -> None:
         """Without a word: what it had under way is recorded as it is."""

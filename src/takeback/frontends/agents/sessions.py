@@ -76,6 +76,14 @@ class Sessions:
         for session in self._open.values():
             session.follow(self._lineage)
 
+    def record(self) -> str:
+        """What changed until now, for someone who is about to take back what an agent did."""
+        with self._lock:
+            self._forget_dead()
+            for session in self._open.values():
+                session.record()
+        return "recorded\n"
+
     def look_after(self) -> None:
         """A few times a second: what the kernel reported is taken, and agents that have died are noticed."""
         with self._lock:
@@ -84,15 +92,18 @@ class Sessions:
                 self._lineage.keep_only({os.getpid(), *(one.agent for one in self._open.values())})
                 if self._lineage.lost:
                     self._follow_processes()
-            for name, session in list(self._open.items()):
-                if not session.agent_lives():
-                    with suppress(TakebackError):
-                        session.agent_ended()
-                    del self._open[name]
+            self._forget_dead()
 
             if time.monotonic() > self._idle_at:
                 self._idle_at = time.monotonic() + _HOUR
                 self._accept_idle()
+
+    def _forget_dead(self) -> None:
+        for name, session in list(self._open.items()):
+            if not session.agent_lives():
+                with suppress(TakebackError):
+                    session.agent_ended()
+                del self._open[name]
 
     def _accept_idle(self) -> None:
         """Sessions of which no one has said that they ended."""

@@ -13,6 +13,7 @@ from takeback.frontends.agents.hosts import HookPoint, Host
 
 _SHIM = re.compile(r"takeback/frontends/agents/shim\.py(?!\w)")
 _HOOKS = "hooks"
+_STORE = "TAKEBACK_STORE"
 
 
 class HookCommand(NamedTuple):
@@ -45,7 +46,9 @@ def command_line(host: Host, point: HookPoint, store: str = "") -> str:
             hint="Run takeback from an installation.",
         )
     shim = shim_path()
-    call = join([sys.executable, "-I", "-S", shim, host.NAME, point.name, *([store] if store else ())])
+    call = join([sys.executable, "-I", "-S", shim, host.NAME, point.name])
+    if store:
+        call = f"{_STORE}={quote(store)} {call}"
     if not point.before:
         return f"/bin/sh -c {quote(f'{call} || cat >/dev/null')}"
     lost = (
@@ -70,10 +73,9 @@ def parsed_command(event: str, command: object) -> HookCommand | None:
             words = split(words[2])
     except (ValueError, IndexError):  # someone has edited it
         return HookCommand(event, command)
-    place = next((n for n, word in enumerate(words) if _SHIM.search(word)), 0)
-    after = words[place + 3 : place + 4]
-    store = after[0] if after and after[0] != "||" else ""
-    return HookCommand(event, command, words[0], words[place], store)
+    store = words.pop(0).removeprefix(f"{_STORE}=") if words[:1] and words[0].startswith(f"{_STORE}=") else ""
+    shim = next((word for word in words if _SHIM.search(word)), "")
+    return HookCommand(event, command, words[0] if words else "", shim, store)
 
 
 # Documents.
@@ -87,14 +89,15 @@ def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
         raise Refused(f"{path} is not UTF-8 text (byte {error.start}).", hint=_FIX) from None
     if not text.strip():
         return {}
+    from takeback.adapters.config.json_edit import blanked, without_comments
+
     try:
-        found = json.loads(_blanked(text) if host.COMMENTS else text)
+        found = json.loads(without_comments(text) if host.COMMENTS else text)
     except json.JSONDecodeError as error:
         hint = _FIX
-        if not host.COMMENTS and _parses(_blanked(text)):
-            hint = (
-                f"{host.TITLE} reads no comments and no trailing commas, and ignores the whole file. {_FIX}"
-            )
+        if _parses(blanked(text)):
+            what = "no trailing commas" if host.COMMENTS else "no comments and no trailing commas"
+            hint = f"{host.TITLE} reads {what} here. {_FIX}"
         place = f"line {error.lineno}, column {error.colno}"
         raise Refused(f"{path} is not valid JSON: {place}: {error.msg}.", hint=hint) from None
     except RecursionError:
@@ -107,12 +110,6 @@ def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
 _FIX = "Nothing was changed. Fix the file, then try again."
 
 
-def _blanked(text: str) -> str:
-    from takeback.adapters.config.json_edit import blanked
-
-    return blanked(text)
-
-
 def _parses(text: str) -> bool:
     try:
         json.loads(text)
@@ -122,7 +119,7 @@ def _parses(text: str) -> bool:
 
 
 def commands_in(document: Any) -> Iterator[HookCommand]:
-    """Ours, in the order of the file. What has another form than hooks have is nobody's."""
+    """Ours, in the order of the file. Entries of another form than hooks have are not ours."""
     events = _object(_object(document).get(_HOOKS))
     for event, groups in events.items():
         for group in _list(groups):

@@ -35,7 +35,7 @@ class Host(Protocol):
     COVERS_MISSING: str  # what happens to a call if takeback is missing or broken
     PROJECT: str  # the directory of its settings in a project
     TRUST: str  # what a person must do before the host runs the hooks; empty for nothing
-    COMMENTS: bool  # whether its settings may have comments and trailing commas
+    COMMENTS: bool  # whether its settings may have comments
     PREAMBLE: Mapping[str, Any]  # what its settings need beside the hooks
 
     def user_directory(self, env: Mapping[str, str]) -> str: ...
@@ -74,5 +74,5 @@ def refused(name: str, reason: str) -> str:
 
 
 def said(answer: HookAnswer) -> str:
-    """What the model can still be told after a call, when it is too late to refuse."""
+    """The words for the model after a call, when it is too late to refuse."""
     return "\n".join(part for part in (answer.refusal, answer.context) if part)

@@ -56,7 +56,7 @@ EVENTS = tuple(
     else HookPoint(name, matcher=_UNHOOKED if name in ("PostToolUse", "PostToolUseFailure") else "")
     for name in _KINDS
 )
-# Where the model reads additionalContext; after Stop it would make the model go on.
+# Where the model reads additionalContext. After Stop it would make the model continue.
 _SHOWS = (
     "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch",
     "SubagentStart",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, SECONDS, HookPoint, Reply, refused, said
 from takeback.frontends.agents.patch import Patch, names_in, patch_in
 from takeback.frontends.agents.payload import below, directory_of, object_of, paths_of, text_of
 
@@ -37,9 +37,9 @@ _KINDS = {
     "Stop": Kind.TURN_END,
     "SessionEnd": Kind.SESSION_END,
 }
+_SECONDS = {"PreToolUse": BEFORE_SECONDS, "SessionEnd": 3}  # Codex gives no hook more at the end of a session
 EVENTS = tuple(
-    HookPoint(name, before=True, seconds=BEFORE_SECONDS) if name == "PreToolUse" else HookPoint(name)
-    for name in _KINDS
+    HookPoint(name, before=name == "PreToolUse", seconds=_SECONDS.get(name, SECONDS)) for name in _KINDS
 )
 _SHOWS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "SubagentStart")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +46,9 @@ EVENTS = tuple(
     for name in _KINDS
 )
 _SHOWS = ("SessionStart", "BeforeAgent", "AfterTool")
+_SAID_BEFORE = re.compile(
+    r"\s*<hook_context>.*?</hook_context>\s*", re.DOTALL
+)  # by hooks, with the first prompt
 
 
 def user_directory(env: Mapping[str, str]) -> str:
@@ -79,7 +83,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         paths=paths,
         command=text_of(given, "command") if tool is Tool.SHELL else "",
         input=given,
-        text=text_of(payload, "prompt") if kind is Kind.PROMPT else "",
+        text=_SAID_BEFORE.sub("", text_of(payload, "prompt")) if kind is Kind.PROMPT else "",
         failed=bool(answered.get("error")),
         background=is_set(given, "is_background"),
         source=text_of(payload, "source", "reason"),

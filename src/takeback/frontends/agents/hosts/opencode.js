@@ -7,12 +7,14 @@ const STORE = "STORE"
 const OFF = "`takeback hook uninstall opencode` switches takeback off."
 const BEFORE = 300_000
 const OTHERWISE = 60_000
+// They change nothing, and there are many of them.
+const READS = new Set(["read", "glob", "grep", "list", "todowrite", "todoread", "webfetch", "websearch"])
 
 // One process for each event. It reads the payload to its end and prints one answer.
 const ask = (payload, limit) =>
   new Promise((done) => {
-    const words = [...SHIM.slice(1), payload.hook_event_name, ...(STORE ? [STORE] : [])]
-    const child = spawn(SHIM[0], words, { stdio: ["pipe", "pipe", "pipe"] })
+    const env = STORE ? { ...process.env, TAKEBACK_STORE: STORE } : process.env
+    const child = spawn(SHIM[0], [...SHIM.slice(1), payload.hook_event_name], { env, stdio: "pipe" })
     const said = { stdout: "", stderr: "" }
     const timer = setTimeout(() => {
       said.stderr += "takeback did not answer in time."
@@ -89,6 +91,7 @@ export const Takeback = async ({ client, directory, worktree }) => {
       if (context && last) last.text += `\n\n${context}`
     },
     "tool.execute.before": async (input, output) => {
+      if (READS.has(input.tool)) return
       const answer = await say("tool.execute.before", input.sessionID, {
         tool_name: input.tool,
         tool_input: output?.args ?? {},
@@ -97,6 +100,7 @@ export const Takeback = async ({ client, directory, worktree }) => {
       if (answer.exit !== 0) refuse(answer)
     },
     "tool.execute.after": async (input, output) => {
+      if (READS.has(input.tool)) return
       const exit = output?.metadata?.exit
       const answer = await say("tool.execute.after", input.sessionID, {
         tool_name: input.tool,

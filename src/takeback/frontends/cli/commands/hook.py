@@ -22,7 +22,8 @@ from takeback.frontends.agents.settings import HookCommand, shim_path
 from takeback.frontends.cli.command import DRY_RUN, RUN, Asked, Command, Subcommand, flag, positional
 from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
 from takeback.frontends.cli.session.project import at_terminal, confirmed
-from takeback.frontends.cli.session.store import opened, session
+from takeback.frontends.cli.session.store import opened, own_directory, session, store_path
+from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
     from takeback.model.effect import Effect
@@ -64,7 +65,7 @@ def _settings(asked: Asked, name: str) -> HookSettings:
 
 def _install(asked: Asked) -> int:
     names = [asked.options.host] if asked.options.host else _chosen(asked)
-    store = os.path.abspath(asked.options.store) if asked.options.store else ""
+    store = _named_store(asked)
     all_settings = [_settings(asked, name) for name in names]
     if asked.options.dry_run:
         return _would(
@@ -79,6 +80,16 @@ def _install(asked: Asked) -> int:
             _say_installed(asked, settings, effects)
     asked.screen.give({"changed": any(one["changed"] for one in told), "hooks": told})
     return 0
+
+
+def _named_store(asked: Asked) -> str:
+    """The store that --store names; the hooks find the usual one by themselves."""
+    if is_remote(store_path(asked)):
+        raise Misuse(
+            "Hooks need a store in a directory of this machine.",
+            hint="Nothing was changed. Give a directory with --store, or none for the usual store.",
+        )
+    return os.path.abspath(store_path(asked)) if asked.options.store else ""
 
 
 def _chosen(asked: Asked) -> list[str]:
@@ -227,8 +238,35 @@ def _status(asked: Asked) -> int:
             }
         )
         _say_status(asked, told[-1])
-    asked.screen.give({"agents": told})
+    running = _answers(own_directory(asked))
+    asked.screen.give({"agents": told, "daemon": {"running": running}})
+    if any(one["installed"] for one in told):
+        asked.screen.say(
+            "The daemon is running." if running else "The daemon is not running; the next hook starts it."
+        )
+    elif not any(one["here"] for one in told):
+        asked.screen.say("No coding agent was found on this machine.")
     return 0
+
+
+def _answers(store: str) -> bool:
+    """Whether a daemon takes connections for this store. It hangs up when it is asked nothing."""
+    import socket
+
+    from takeback.frontends.agents.daemon import directory_of
+
+    try:
+        handle = os.open(directory_of(store), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(f"/proc/self/fd/{handle}/socket")
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def _looked(settings: HookSettings) -> _Install:

@@ -15,7 +15,7 @@ from takeback.frontends.cli.output.screen import Screen, warn
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
 from takeback.frontends.cli.session.rewind_list import (
     ON_CONFLICT,
-    Entry,
+    RewindEntry,
     Line,
     Preview,
     entries_of,
@@ -56,7 +56,7 @@ class Picker:
         self.shown = opened_entries(self._entries, self._open)
 
     @property
-    def chosen(self) -> Entry:
+    def chosen(self) -> RewindEntry:
         return self.shown[self._at]
 
     @property
@@ -114,7 +114,7 @@ class Picker:
         last = Line(f"{self.question} y/N", "yellow") if self.question else Line(_HELP, "dim")
         return [*lines[: rows - 1], self._painted(last, columns)]
 
-    def _row(self, entry: Entry, is_chosen: bool, columns: int) -> str:
+    def _row(self, entry: RewindEntry, is_chosen: bool, columns: int) -> str:
         line = line_of(entry, self._open)
         if not is_chosen:
             return self._painted(line._replace(text=f"  {line.text}"), columns)
@@ -129,7 +129,7 @@ def _cut(text: str, columns: int) -> str:
     return text if len(text) <= columns else f"{text[: columns - 1]}…"
 
 
-def _pick(picker: Picker) -> "tuple[Entry, Preview] | str":
+def _pick(picker: Picker) -> "tuple[RewindEntry, Preview] | str":
     """The point to go back to, with what it said would go back; or the key that left the list."""
     with FullScreen(sys.stdin.fileno(), sys.stdout.fileno()) as full:
         while True:
@@ -172,7 +172,7 @@ def _session(asked: Asked, tb: "Takeback") -> AgentSession:
     return session_named(journal, named, scope) if named else last_session(journal, scope)
 
 
-def _taken_back(asked: Asked, entry: Entry, seen: Preview) -> int:
+def _taken_back(asked: Asked, entry: RewindEntry, seen: Preview) -> int:
     """As `undo` does it, with its words."""
     words = ["--merge", "--skip-conflicts", *(["--all"] if asked.options.all else [])]
     options = parser_of("undo", UNDO).understood(words, mixed=False)

@@ -178,6 +178,10 @@ def _session_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) ->
     finished = finished_just_now(tb, "undo", ())
     if finished and was_finished(tb, asked.options, finished):
         return tell_finished(asked, tb, "undo", finished)
+    if not asked.options.dry_run:
+        from takeback.frontends.agents.client import RECORD, ask
+
+        ask(tb.path, RECORD)  # what its processes did since its last call counts too
     wanted = wanted_of_session(asked, tb, _how(asked.options))
     return tell_result(asked, tb, wanted, *taken_back(asked, tb, wanted, wishes))
 

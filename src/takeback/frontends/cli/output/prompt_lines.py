@@ -10,8 +10,7 @@ from takeback.model.run import OnDeath
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.frontends.cli.output.log_table import TableContext
-    from takeback.model.run import Checkpoint, RunInfo
-    from takeback.runs.prompts import UnderPrompt
+    from takeback.model.run import Checkpoint, RunInfo, UnderPrompt
 
 INDENT = "  "
 

@@ -25,7 +25,7 @@ _MOST_COMPARED = 50  # files
 _MOST_LISTED = 500  # lines
 
 
-class Entry(NamedTuple):
+class RewindEntry(NamedTuple):
     """A prompt, or a call in it."""
 
     part: SessionPart
@@ -54,7 +54,7 @@ class Line(NamedTuple):
         yield from (self._replace(text=piece) for piece in pieces)
 
 
-def entries_of(tb: "Takeback", session: AgentSession) -> tuple[Entry, ...]:
+def entries_of(tb: "Takeback", session: AgentSession) -> tuple[RewindEntry, ...]:
     """Newest first; last what was done before the first prompt, if anything was."""
     found: dict[str, list[Effect]] = {}
     prompts = tuple(reversed(prompts_of(tb.store.journal, session)))
@@ -67,22 +67,22 @@ def entries_of(tb: "Takeback", session: AgentSession) -> tuple[Entry, ...]:
         mine = found.setdefault(prompt.point.id, [])
         while waiting and waiting[0].order > prompt.point.seq:
             mine.append(waiting.pop(0))
-    first = [Entry(session, tuple(waiting))] if waiting else []
-    return (*(Entry(one, tuple(found[one.point.id])) for one in prompts), *first)
+    first = [RewindEntry(session, tuple(waiting))] if waiting else []
+    return (*(RewindEntry(one, tuple(found[one.point.id])) for one in prompts), *first)
 
 
-def opened_entries(entries: Sequence[Entry], open_keys: set[str]) -> list[Entry]:
+def opened_entries(entries: Sequence[RewindEntry], open_keys: set[str]) -> list[RewindEntry]:
     """As they are listed: calls below the prompts that are open."""
-    shown: list[Entry] = []
+    shown: list[RewindEntry] = []
     for entry in entries:
         shown.append(entry)
         if entry.key in open_keys:
             session = entry.part if isinstance(entry.part, AgentSession) else entry.part.session
-            shown += [Entry(SinceCall(session, one)) for one in entry.calls]
+            shown += [RewindEntry(SinceCall(session, one)) for one in entry.calls]
     return shown
 
 
-def line_of(entry: Entry, open_keys: set[str], today: int = 0) -> Line:
+def line_of(entry: RewindEntry, open_keys: set[str], today: int = 0) -> Line:
     today = today or now()
     part = entry.part
     if isinstance(part, SinceCall):

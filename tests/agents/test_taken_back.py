@@ -1,0 +1,100 @@
+"""Every scene in the real agent with takeback installed: one command brings the project back, and the user keeps what
+the user did."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.acts import daemons
+from tests.agents.play import Scene, play
+from tests.agents.stage import Manifest, Place, differences, git
+from tests.agents.talk import knows_authors
+from tests.agents.test_rig import CASES
+
+pytestmark = pytest.mark.agents
+
+# What stays after `undo --session --merge` where the kernel tells who made a change: the user's, and what is elsewhere.
+_STAYS = {
+    "write outside by shell": {"../other/x.txt": "x\n"},
+    "user edits the same file": {"docs/a.md": "a\nagent\nuser\nmore\n"},
+    "user edits another file": {"docs/b.md": "user\n"},
+    "user edits between calls": {"docs/a.md": "a\nuser\n", "docs/note.txt": "user\n"},
+}
+# What the user wrote in a scene: it must be there afterwards, whoever may know whose it is.
+_OF_THE_USER = {
+    "user edits the same file": {"docs/a.md": "user\n"},
+    "user edits another file": {"docs/b.md": "user\n"},
+    "user edits between calls": {"docs/a.md": "user\n", "docs/note.txt": "user\n"},
+}
+_AFTER_ITS_DEATH = {"agent is killed": "late.txt"}
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_stays() -> Iterator[None]:
+    yield
+    for process in daemons(os.environ["TAKEBACK_STORE"]):
+        os.kill(process, 9)
+
+
+def takeback(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "takeback", *words], cwd=place.project, env={**os.environ, "HOME": str(place.home)},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def _git(project: Path) -> list[str]:
+    return [git(project, *words.split()) for words in ("log --oneline", "diff --cached", "stash list")]
+
+
+@pytest.mark.parametrize(("agent", "scene"), CASES)
+def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
+    installed = takeback(place, "hook", "install", agent)
+    assert installed.returncode == 0, installed.stderr
+    before, history = place.look(), _git(place.project)
+
+    play(agent, scene, place.home, place.project)
+
+    changed = differences(before, place.look(), times=False) or _git(place.project) != history
+    knows = knows_authors(place.project)
+    whole = [] if knows or scene.name in _OF_THE_USER else ["--", str(place.project)]
+    undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts", *whole)
+    assert "Traceback" not in undone.stderr
+    said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
+    after = place.look()
+    for path, text in _OF_THE_USER.get(scene.name, {}).items():
+        assert text in (place.project / path).read_text(), said
+    if knows or scene.name not in _OF_THE_USER:
+        _compare(place, scene, before, after, said)
+        assert _git(place.project) == history
+    if not changed or scene.name == "write outside by shell":
+        assert undone.returncode in (1, 3), said  # there is nothing to take back
+    elif scene.name not in _OF_THE_USER:
+        assert undone.returncode == 0, said
+
+
+def _compare(place: Place, scene: Scene, before: Manifest, after: Manifest, said: str) -> None:
+    stays = _STAYS.get(scene.name, {})
+    late = _AFTER_ITS_DEATH.get(scene.name)
+    found = differences(before, after)
+    around = {_name(os.path.dirname(path)) for path in (*stays, *([late] if late else ()))}
+    # Of calls at the same time nobody knows which moved the time of a directory.
+    times = scene.name == "work in the background"
+    found = {path: how for path, how in found.items() if not (how == "mtime" and (times or path in around))}
+    assert found.keys() - {late} == stays.keys(), f"{found}\n{said}"
+    for path, text in stays.items():
+        assert (place.project / path).read_text() == text, said
+
+
+def _name(directory: str) -> str:
+    """As the look calls it."""
+    return os.path.normpath(directory) if directory else "../project"
+
+
+def _log() -> str:
+    log = Path(os.environ["TAKEBACK_STORE"], "hooks/log")
+    return log.read_text() if log.exists() else ""
