@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, Refused, StoreBusy, Stuck
+from takeback.frontends.agents.client import RECORD, ask
 from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, option, parser_of
 from takeback.frontends.cli.commands.undo import COMMAND as UNDO
 from takeback.frontends.cli.commands.undo import taken_back
@@ -15,9 +16,9 @@ from takeback.frontends.cli.output.screen import Screen, warn
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
 from takeback.frontends.cli.session.rewind_list import (
     ON_CONFLICT,
-    RewindEntry,
     Line,
     Preview,
+    RewindEntry,
     entries_of,
     line_of,
     opened_entries,
@@ -155,6 +156,7 @@ def _rewind(asked: Asked) -> int:
     _refuse_without_terminal(asked)
     with existing(asked, lambda tb: _session(asked, tb)) as tb:
         opened_of(tb).progress, tb.tell = SILENT, _unheard
+        ask(tb.path, RECORD)  # what its processes did since its last call counts too
         picked = _pick(Picker(tb, _session(asked, tb), asked.screen))
     if isinstance(picked, str):
         warn("Nothing was changed.")
@@ -180,6 +182,7 @@ def _taken_back(asked: Asked, entry: RewindEntry, seen: Preview) -> int:
     asked = asked._replace(options=options, looking=False)
     wishes: dict[str, Any] = {"dry_run": False, "on_conflict": ON_CONFLICT, "agent": agent_of(asked)}
     with existing(asked) as tb:
+        ask(tb.path, RECORD)
         try:
             plan = tb.undo(entry.part, dry_run=True, on_conflict=ON_CONFLICT)
             if not {one.id for one in plan.effects} <= set(seen.effects):
