@@ -345,6 +345,35 @@ def test_an_open_call_is_never_left_out_without_a_word(
     assert ((world / "a").read_text(), (world / "b").read_text()) == ("one\n", "two\n")
 
 
+def test_the_watch_between_two_calls_is_no_call(
+    takeback: CommandLine, world: World, agent: Conversation
+) -> None:
+    """The daemon holds the run, and follows what changes between calls, as long as the agent lives."""
+    agent.says("go")
+    agent.shell("echo x >> a; echo x >> b")
+    with agent:
+        about = {"process": identity(os.getpid()), "between": True}
+        with agent.run.watch(agent.project, summary="between calls", about=about):
+            takeback.done("undo", "--prompt", "--", "a")
+            assert ((world / "a").read_text(), (world / "b").read_text()) == ("one\n", "two\nx\n")
+            takeback.done("undo", "--session")
+    assert ((world / "a").read_text(), (world / "b").read_text()) == ("one\n", "two\n")
+
+
+def test_a_call_outside_of_the_project_is_part_of_the_session(
+    takeback: CommandLine, world: World, tmp_path: Path, agent: Conversation
+) -> None:
+    outside = tmp_path / "bashrc"
+    outside.write_text("mine\n")
+    agent.says("set it up")
+    with agent:
+        agent.run.write(outside, "by the agent\n")
+
+    takeback.done("undo", "--prompt")
+
+    assert outside.read_text() == "mine\n"
+
+
 def test_the_call_in_which_it_is_asked_for_is_not_waited_for(
     takeback: CommandLine, world: World, agent: Conversation
 ) -> None:

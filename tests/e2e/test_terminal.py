@@ -249,7 +249,7 @@ def test_log_with_paths_with_differences_and_in_a_form_of_its_own(takeback: Comm
 
 def test_words_of_other_tools_are_understood(takeback: CommandLine) -> None:
     for word, meant in {
-        "revert": "takeback undo", "restore": "takeback undo", "rollback": "takeback undo", "rewind": "takeback undo",
+        "revert": "takeback undo", "restore": "takeback undo", "rollback": "takeback undo",
         "history": "takeback log", "gc": "takeback sweep", "prune": "takeback sweep", "init": "takeback store make",
     }.items():  # fmt: skip
         said = takeback(word)

@@ -124,10 +124,11 @@ def _brought_back(journal: Journal, undone: Sequence[Effect]) -> dict[str, tuple
 
 
 def open_calls(journal: Journal, session: AgentSession) -> Iterator[Effect]:
-    """But for the one that this process is part of."""
+    """But for the one that this process is part of, and for the watch between calls, which is always open."""
     for info in session.runs:
         for effect in journal.effects(Query(run=info.id, states=OPEN_STATES)):
-            if effect.state is not State.STUCK and effect.waits_for != PERSON and not _is_around(effect):
+            open_now = effect.state is not State.STUCK and effect.waits_for != PERSON
+            if open_now and not effect.change.args.get("between") and not _is_around(effect):
                 yield effect
 
 

@@ -96,7 +96,7 @@ def session_of(journal: Journal, info: RunInfo) -> AgentSession:
     return AgentSession(info.agent, host_id(info), tuple(same) or (info,))
 
 
-def sessions(journal: Journal, scope: Scope | None = None) -> tuple[AgentSession, ...]:
+def sessions(journal: Journal, scope: Scope | None = None, in_order: bool = True) -> tuple[AgentSession, ...]:
     """Those that began in these projects, or changed something there; the one that was active last comes first."""
     found: dict[tuple[str, str], AgentSession] = {}
     for info in journal.runs(scope=scope):
@@ -104,28 +104,34 @@ def sessions(journal: Journal, scope: Scope | None = None) -> tuple[AgentSession
             key = (info.name, info.project)
             known = found.get(key)
             found[key] = AgentSession(info.agent, host_id(info), (*(known.runs if known else ()), info))
+    if not in_order:
+        return tuple(found.values())
     return tuple(sorted(found.values(), key=lambda one: -_last_active(journal, one)))
 
 
 def _last_active(journal: Journal, session: AgentSession) -> int:
     """The newest record of work in it."""
-    last = 0
+    points = (one.seq for one in _points(journal, session))
+    return max(_last_change(journal, session), max(points, default=0))
+
+
+def _last_change(journal: Journal, session: AgentSession) -> int:
+    """When the last effect of the agent took hold; 0 if there is none."""
+    orders = [0]
     for info in session.runs:
-        newest = next(journal.effects(Query(run=info.id, newest=True, limit=1, damaged_too=True)), None)
-        last = max(last, newest.order if newest else 0)
-    return max(last, *(one.seq for one in _points(journal, session)), 0)
+        query = Query(run=info.id, states=_HAPPENED, made=True)
+        found = latest_first(journal, query) if info.effects else ()
+        own = (one.order for one in found if not one.change.facts.others)
+        orders.append(next(iter(own), 0))
+    return max(orders)
 
 
 def last_session(journal: Journal, scope: Scope | None = None) -> AgentSession:
-    """The one that changed something last, in these projects."""
-    seen: dict[str, RunInfo] = {}
-    for effect in latest_first(journal, Query(states=_HAPPENED, scope=scope, made=True)):
-        if effect.change.facts.others:
-            continue
-        if effect.run not in seen:
-            seen[effect.run] = next(journal.runs((effect.run,)))
-        if is_session(seen[effect.run]):
-            return session_of(journal, seen[effect.run])
+    """The one that changed something last, of those that began in these projects or changed something there."""
+    changed = ((_last_change(journal, one), one) for one in sessions(journal, scope, in_order=False))
+    last, session = max(changed, key=lambda pair: pair[0], default=(0, None))
+    if last and session:
+        return session
     where = " in this project" if scope else ""
     raise Refused(
         f"No session of a coding agent has changed anything{where}.",

@@ -20,7 +20,7 @@ from takeback.model.words import did_you_mean
 
 # What people type who come from git, jj, restic, Docker or a database.
 _MEANT = {
-    "takeback undo": "revert restore rollback rewind reset back",
+    "takeback undo": "revert restore rollback reset back",
     "takeback redo": "unstash",
     "takeback log": "history list ls",
     "takeback log --all": "reflog",

@@ -2,11 +2,13 @@
 
 import os
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, Refused, StoreBusy, Stuck
-from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, Does, option, parser_of
+from takeback.frontends.agents.client import RECORD, ask
+from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, option, parser_of
 from takeback.frontends.cli.commands.undo import COMMAND as UNDO
 from takeback.frontends.cli.commands.undo import taken_back
 from takeback.frontends.cli.output.full_screen import FullScreen
@@ -154,6 +156,7 @@ def _rewind(asked: Asked) -> int:
     _refuse_without_terminal(asked)
     with existing(asked, lambda tb: _session(asked, tb)) as tb:
         opened_of(tb).progress, tb.tell = SILENT, _unheard
+        ask(tb.path, RECORD)  # what its processes did since its last call counts too
         picked = _pick(Picker(tb, _session(asked, tb), asked.screen))
     if isinstance(picked, str):
         warn("Nothing was changed.")
@@ -179,6 +182,7 @@ def _taken_back(asked: Asked, entry: RewindEntry, seen: Preview) -> int:
     asked = asked._replace(options=options, looking=False)
     wishes: dict[str, Any] = {"dry_run": False, "on_conflict": ON_CONFLICT, "agent": agent_of(asked)}
     with existing(asked) as tb:
+        ask(tb.path, RECORD)
         try:
             plan = tb.undo(entry.part, dry_run=True, on_conflict=ON_CONFLICT)
             if not {one.id for one in plan.effects} <= set(seen.effects):
@@ -204,6 +208,11 @@ def _refuse_without_terminal(asked: Asked) -> None:
     )
 
 
+def _looks_first(options: Namespace) -> bool:
+    """Nothing is settled, nor changed, before something was chosen."""
+    return True
+
+
 _ARGUMENTS = (
     option(
         "--session",
@@ -212,4 +221,4 @@ _ARGUMENTS = (
     ),
     ALL_PROJECTS,
 )
-COMMAND = Command(_rewind, _ARGUMENTS, does=Does.LOOKS)
+COMMAND = Command(_rewind, _ARGUMENTS, only_looks=_looks_first)
