@@ -5,9 +5,7 @@ what `payloads` holds. What the agents do with hooks that decide, fail or are mi
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,22 +128,19 @@ def test_it_is_known_whether_a_call_runs_without_its_hook(agent: str, fault: str
 
 
 @pytest.mark.parametrize("agent", ALL)
-def test_an_ordinary_user_plays_as_well(agent: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_user_plays_as_well(
+    agent: str, open_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, user = open_place, None
     if os.geteuid() == 0:
+        user = USER
         give(place, monkeypatch)
     before = place.look()
 
-    play(
-        agent,
-        SHELL,
-        place.home,
-        place.project,
-        recorder(place, python=python()),
-        user=USER if os.geteuid() == 0 else None,
-    )
+    play(agent, SHELL, place.home, place.project, recorder(place, python=python()), user=user)
 
     expect(place, SHELL.wants, differences(before, place.look(), times=False))
-    assert (place.project / "ran.txt").stat().st_uid == (USER if os.geteuid() == 0 else os.geteuid())
+    assert (place.project / "ran.txt").stat().st_uid == (user or os.geteuid())
     assert recorded(place)
 
 
@@ -158,9 +153,7 @@ def give(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places, and the agents where the checkout is closed to others."""
     for path in (place.top, place.records, *place.top.rglob("*")):
         os.chown(path, USER, USER, follow_symlinks=False)
-    place.top.parent.chmod(0o755)
     if not all(path.stat().st_mode & 0o001 for path in family.AGENTS.resolve().parents):
-        copy = Path(tempfile.mkdtemp(prefix="takeback-agents-"))
-        copy.chmod(0o755)
+        copy = place.records.parent / "agents"
         subprocess.run(["cp", "--archive", "--link", f"{family.AGENTS.resolve()}/.", copy], check=True)
         monkeypatch.setattr(family, "AGENTS", copy)
