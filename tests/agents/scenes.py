@@ -49,7 +49,7 @@ FILES = (
         Read("docs/a.md"),
         (Write("docs/a.md", "agent\n"),),
         wants={"docs/a.md": "agent\n"},
-        without=("codex",),  # it patches
+        without=("codex", "codex-script"),  # it patches
     ),
     scene(
         "write outside",
@@ -66,7 +66,7 @@ FILES = (
         Read("a.ipynb"),
         Notebook("a.ipynb", "one", "2"),
         wants={"a.ipynb": ...},
-        without=("codex", "gemini", "opencode"),
+        without=("codex", "codex-script", "gemini", "opencode"),
     ),
 )
 
@@ -195,7 +195,7 @@ ENDS = (
         meetings={"call": agent_is_killed},
         killed=True,
         instead={
-            agent: {"begun.txt": "begun\n"} for agent in ("codex", "gemini", "opencode")
+            agent: {"begun.txt": "begun\n"} for agent in ("codex", "codex-script", "gemini", "opencode")
         },  # it takes the shell along
     ),
     scene(
