@@ -27,6 +27,7 @@ class ClaudeCode(Agent):
     before = "PreToolUse"
     events = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch",
+        "PermissionRequest", "PermissionDenied",
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
     )  # fmt: skip
 

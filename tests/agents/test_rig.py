@@ -5,8 +5,6 @@ what `payloads` holds. What the agents do with hooks that decide, fail or are mi
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from tests.agents.drivers import DRIVERS
 from tests.agents.family import Hooks, Shell
 from tests.agents.play import Played, Scene, play
 from tests.agents.records import Record, kept, recorded, recorder
-from tests.agents.scenes import APPROVALS, DIRECTORY, SCENES, scene
+from tests.agents.scenes import ASKED, DENIED, SCENES, expect, scene
 from tests.agents.stage import Place, differences, git
 
 pytestmark = pytest.mark.agents
@@ -44,17 +42,6 @@ def test_the_world_is_as_the_scene_says(agent: str, scene: Scene, place: Place) 
     assert shapes(recorded(place)) == shapes(kept(agent, scene.name))
 
 
-def expect(place: Place, world: Mapping[str, Any], found: Mapping[str, str]) -> None:
-    assert found.keys() == world.keys()
-    for path, content in world.items():
-        if content is None:
-            assert found[path] == "gone"
-        elif content is DIRECTORY:
-            assert (place.project / path).is_dir()
-        elif content is not ...:
-            assert (place.project / path).read_text() == content
-
-
 def shapes(records: list[Record]) -> set[tuple[str, ...]]:
     return {record.shape for record in records}
 
@@ -67,22 +54,28 @@ def test_a_commit_is_made(agent: str, place: Place) -> None:
 
 
 @pytest.mark.parametrize("agent", ALL)
-def test_the_model_hears_why_a_call_did_not_run(agent: str, place: Place) -> None:
-    """By the agent's own rules, before any hook of ours."""
-    denied, *_ = APPROVALS
-
-    played = play(agent, denied, place.home, place.project)
+def test_a_denied_command_is_denied_by_the_rules_of_the_agent(agent: str, place: Place) -> None:
+    played = play(agent, named("denied"), place.home, place.project)
 
     assert DENIED[agent] in said(played)
 
 
-DENIED = {
-    "claude-code": "Permission to use Bash",
-    "codex": "rejected",
-    "codex-script": "rejected",
-    "gemini": "denied by policy",
-    "opencode": "prevents you from using this specific tool call",
-}
+@pytest.mark.parametrize("agent", ALL)
+def test_where_a_person_must_be_asked_and_there_is_none_it_is_said(agent: str, place: Place) -> None:
+    played = play(agent, named("asked"), place.home, place.project)
+
+    assert ASKED[agent] in said(played) + played.errors
+
+
+@pytest.mark.each_share
+def test_claude_code_asks_for_the_command_as_the_model_said_it(place: Place) -> None:
+    """Used where hooks rewrite: the person must still see the original."""
+    play("claude-code", named("asked"), place.home, place.project, recorder(place))
+
+    asked = [
+        record.payload["tool_input"] for record in recorded(place) if record.event == "PermissionRequest"
+    ]
+    assert [one["command"] for one in asked] == ["touch asked.txt"]
 
 
 def named(name: str) -> Scene:
