@@ -1,10 +1,12 @@
 """What all agents have in common: the calls a scene makes, what a hook is, and what a driver must know of its agent."""
 
+import json
 import os
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 AGENTS = Path(__file__).parents[2] / ".agents"  # made by tools/set-up agents
 CLOSED = "http://127.0.0.1:9"  # the network, for an agent that looks for it: refused at once
@@ -72,22 +74,26 @@ class Start(NamedTuple):
     seconds: int  # until it hangs
 
 
-class Agent(Protocol):
+class Agent(ABC):
     name: str
     events: Sequence[str]  # all that takeback could listen to
     before: str  # the one before a call
 
+    @abstractmethod
     def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
         """Name and input of the tool call."""
-        ...
 
+    def turn(self, deeds: Sequence[Deed], project: Path) -> list[tuple[str, Any]]:
+        """What the model says at once."""
+        return [self.call(deed, project) for deed in deeds]
+
+    @abstractmethod
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         """Write what only a file in the home can say. A file of takeback's installer stays as it is."""
-        ...
 
+    @abstractmethod
     def start(self, home: Path, port: int, prompt: str, again: bool, rules: Rules | None) -> Start:
         """`again`: the conversation before goes on."""
-        ...
 
 
 def binary(path: str) -> str:
@@ -107,3 +113,14 @@ def surroundings(home: Path) -> dict[str, str]:
         **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(home / "tmp"),
         "TERM": "dumb", "SHELL": "/bin/bash", "npm_config_fetch_retries": "0", "npm_config_offline": "true",
     }  # fmt: skip
+
+
+def read_settings(place: Path) -> dict[str, Any]:
+    return json.loads(place.read_text()) if place.exists() else {}
+
+
+def write_settings(place: Path, found: dict[str, Any]) -> None:
+    """Only where they say something that is not there already: else they stay as an installer wrote them."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.exists() or found != read_settings(place):
+        place.write_text(json.dumps(found, indent=2) + "\n")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
-from tests.agents.wires import Call, Said, Wire, streams, wire_of
+from tests.agents.wires import Call, Said, Wire, offers_tools, streams, wire_of
 
 Turn = Sequence[tuple[str, Any]]  # name and input of each call, in the agent's words
 
@@ -65,7 +65,7 @@ class Model:
     def say(self, wire: Wire, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
         said = wire.asked(body)
         prompt, done = self._place(said)
-        turns = self.script.get(prompt, ()) if body.get("tools") else ()
+        turns = self.script.get(prompt, ()) if offers_tools(body) else ()
         turn = 0
         while turn < len(turns) and len(turns[turn]) <= done:
             done -= len(turns[turn])

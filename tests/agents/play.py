@@ -132,7 +132,9 @@ class _Performance:
 
     def play(self, after: Callable[[str], None]) -> Played:
         script = {
-            prompt.text: [[self._call(deed) for deed in turn] for turn in prompt.turns]
+            prompt.text: [
+                self.driver.turn([self._placed(deed) for deed in turn], self.project) for turn in prompt.turns
+            ]
             for prompt in self.scene.prompts
         }
         output, errors, code, again = "", "", 0, False
@@ -160,13 +162,14 @@ class _Performance:
         self._judge(played, [*model.troubles, *self.troubles])
         return played
 
-    def _call(self, deed: Deed) -> tuple[str, object]:
-        if isinstance(deed, Shell):
-            command = deed.command
-            for name, sleep in self.sleeps.items():
-                command = command.replace(f"{{{name}}}", f"sleep {sleep}")
-            deed = deed._replace(command=command)
-        return self.driver.call(deed, self.project)
+    def _placed(self, deed: Deed) -> Deed:
+        """With the meetings in its command."""
+        if not isinstance(deed, Shell):
+            return deed
+        command = deed.command
+        for name, sleep in self.sleeps.items():
+            command = command.replace(f"{{{name}}}", f"sleep {sleep}")
+        return deed._replace(command=command)
 
     def _run(self, start: Start) -> tuple[int, str, str]:
         rights = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}

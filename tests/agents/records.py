@@ -1,7 +1,7 @@
 """What hooks were given, as `capture.py` wrote it: read, made neutral, compared by shape.
 
 `payloads/AGENT/SCENE.json` holds all events of a scene in order, from the real agents, for the unit tests of what reads
-them. `python -m tests.agents.records [AGENT…]` plays all scenes and writes them again.
+them. `python -m tests.agents.records [AGENT…] [SCENE…]` plays them all, or these, and writes again.
 """
 
 import json
@@ -103,15 +103,17 @@ def neutral(records: list[Record], place: Place) -> list[dict[str, Any]]:
     return [plain(one._asdict()) for one in records]
 
 
-def main(agents: list[str]) -> None:
+def main(names: list[str]) -> None:
     from tests.agents.drivers import DRIVERS
     from tests.agents.play import play
     from tests.agents.scenes import SCENES
     from tests.agents.stage import clear, set_out
 
-    for agent, scene in ((agent, scene) for agent in agents or DRIVERS for scene in SCENES):
-        if agent in scene.without:
-            continue
+    agents = [name for name in names if name in DRIVERS] or DRIVERS
+    scenes = [scene for scene in SCENES if scene.name.replace(" ", "-") in names] or SCENES
+    for agent, scene in (
+        (agent, scene) for agent in agents for scene in scenes if agent not in scene.without
+    ):
         with tempfile.TemporaryDirectory(prefix="takeback-records-") as directory:
             place = set_out(Path(directory))
             try:

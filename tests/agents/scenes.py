@@ -14,6 +14,7 @@ from tests.agents.acts import (
 )
 from tests.agents.family import Deed, Delegate, Edit, Notebook, Read, Rules, Shell, Write
 from tests.agents.play import Prompt, Scene
+from tests.agents.stage import Place
 
 DIRECTORY = object()  # in a world: a directory that was not there
 
@@ -49,7 +50,7 @@ FILES = (
         Read("docs/a.md"),
         (Write("docs/a.md", "agent\n"),),
         wants={"docs/a.md": "agent\n"},
-        without=("codex",),  # it patches
+        without=("codex", "codex-script"),  # it patches
     ),
     scene(
         "write outside",
@@ -66,7 +67,7 @@ FILES = (
         Read("a.ipynb"),
         Notebook("a.ipynb", "one", "2"),
         wants={"a.ipynb": ...},
-        without=("codex", "gemini", "opencode"),
+        without=("codex", "codex-script", "gemini", "opencode"),
     ),
 )
 
@@ -186,6 +187,21 @@ APPROVALS = (
     scene("asked", Shell("touch asked.txt"), wants={}, rules=RULES, broken_off=("opencode",)),
     scene("allowed", Shell("mkdir made"), wants={"made": DIRECTORY}, rules=RULES),
 )
+# What the model hears (of opencode: what a person sees), by the agent's own rules.
+DENIED = {
+    "claude-code": "Permission to use Bash with command rm docs/a.md has been denied.",
+    "codex": "rejected: policy forbids commands",
+    "codex-script": "rejected: policy forbids commands",
+    "gemini": "Tool execution denied by policy.",
+    "opencode": "prevents you from using this specific tool call",
+}
+ASKED = {
+    "claude-code": "requested permissions to use Bash, but you haven't granted it",
+    "codex": "approval required by policy",
+    "codex-script": "approval required by policy",
+    "gemini": "requires user confirmation",
+    "opencode": "permission requested: bash (touch asked.txt); auto-rejecting",
+}
 
 ENDS = (
     scene(
@@ -195,7 +211,7 @@ ENDS = (
         meetings={"call": agent_is_killed},
         killed=True,
         instead={
-            agent: {"begun.txt": "begun\n"} for agent in ("codex", "gemini", "opencode")
+            agent: {"begun.txt": "begun\n"} for agent in ("codex", "codex-script", "gemini", "opencode")
         },  # it takes the shell along
     ),
     scene(
@@ -216,3 +232,15 @@ ENDS = (
 )
 
 SCENES = FILES + SHELL + TOGETHER + OTHERS + APPROVALS + ENDS
+
+
+def expect(place: Place, world: Mapping[str, Any], found: Mapping[str, str]) -> None:
+    """That the differences found are those of a scene's world, and no others."""
+    assert found.keys() == world.keys()
+    for path, content in world.items():
+        if content is None:
+            assert found[path] == "gone"
+        elif content is DIRECTORY:
+            assert (place.project / path).is_dir()
+        elif content is not ...:
+            assert (place.project / path).read_text() == content

@@ -5,10 +5,6 @@ what `payloads` holds. What the agents do with hooks that decide, fail or are mi
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +13,7 @@ from tests.agents.drivers import DRIVERS
 from tests.agents.family import Hooks, Shell
 from tests.agents.play import Played, Scene, play
 from tests.agents.records import Record, kept, recorded, recorder
-from tests.agents.scenes import APPROVALS, DIRECTORY, SCENES, scene
+from tests.agents.scenes import ASKED, DENIED, SCENES, expect, scene
 from tests.agents.stage import Place, differences, git
 
 pytestmark = pytest.mark.agents
@@ -46,17 +42,6 @@ def test_the_world_is_as_the_scene_says(agent: str, scene: Scene, place: Place) 
     assert shapes(recorded(place)) == shapes(kept(agent, scene.name))
 
 
-def expect(place: Place, world: Mapping[str, Any], found: Mapping[str, str]) -> None:
-    assert found.keys() == world.keys()
-    for path, content in world.items():
-        if content is None:
-            assert found[path] == "gone"
-        elif content is DIRECTORY:
-            assert (place.project / path).is_dir()
-        elif content is not ...:
-            assert (place.project / path).read_text() == content
-
-
 def shapes(records: list[Record]) -> set[tuple[str, ...]]:
     return {record.shape for record in records}
 
@@ -69,21 +54,28 @@ def test_a_commit_is_made(agent: str, place: Place) -> None:
 
 
 @pytest.mark.parametrize("agent", ALL)
-def test_the_model_hears_why_a_call_did_not_run(agent: str, place: Place) -> None:
-    """By the agent's own rules, before any hook of ours."""
-    denied, *_ = APPROVALS
-
-    played = play(agent, denied, place.home, place.project)
+def test_a_denied_command_is_denied_by_the_rules_of_the_agent(agent: str, place: Place) -> None:
+    played = play(agent, named("denied"), place.home, place.project)
 
     assert DENIED[agent] in said(played)
 
 
-DENIED = {
-    "claude-code": "Permission to use Bash",
-    "codex": "rejected",
-    "gemini": "denied by policy",
-    "opencode": "prevents you from using this specific tool call",
-}
+@pytest.mark.parametrize("agent", ALL)
+def test_where_a_person_must_be_asked_and_there_is_none_it_is_said(agent: str, place: Place) -> None:
+    played = play(agent, named("asked"), place.home, place.project)
+
+    assert ASKED[agent] in said(played) + played.errors
+
+
+@pytest.mark.each_share
+def test_claude_code_asks_for_the_command_as_the_model_said_it(place: Place) -> None:
+    """Used where hooks rewrite: the person must still see the original."""
+    play("claude-code", named("asked"), place.home, place.project, recorder(place))
+
+    asked = [
+        record.payload["tool_input"] for record in recorded(place) if record.event == "PermissionRequest"
+    ]
+    assert [one["command"] for one in asked] == ["touch asked.txt"]
 
 
 def named(name: str) -> Scene:
@@ -108,11 +100,11 @@ def test_a_hook_that_denies_is_obeyed_and_the_model_hears_its_reason(agent: str,
     assert "because the rig says so" in said(played)
 
 
-# Whether the tool runs though the hook before it did not do its work.
-RUNS = {
-    "fails": {"claude-code": False, "codex": True, "gemini": True, "opencode": False},
-    "has no script": {"claude-code": False, "codex": False, "gemini": False, "opencode": False},
-    "has no interpreter": {"claude-code": False, "codex": True, "gemini": False, "opencode": False},
+# The agents that run the tool though the hook before it did not do its work.
+RUN_IT = {
+    "fails": {"codex", "codex-script", "gemini"},
+    "has no script": set[str](),
+    "has no interpreter": {"codex", "codex-script"},
 }
 BROKEN = {
     "fails": (sys.executable, "-c", "raise SystemExit(1)"),
@@ -121,31 +113,28 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("fault", RUNS)
+@pytest.mark.parametrize("fault", RUN_IT)
 @pytest.mark.parametrize("agent", ALL)
 def test_it_is_known_whether_a_call_runs_without_its_hook(agent: str, fault: str, place: Place) -> None:
     play(agent, SHELL, place.home, place.project, Hooks(BROKEN[fault], events=[DRIVERS[agent].before]))
 
-    assert ran(place) is RUNS[fault][agent]
+    assert ran(place) is (agent in RUN_IT[fault])
 
 
 @pytest.mark.parametrize("agent", ALL)
-def test_an_ordinary_user_plays_as_well(agent: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_user_plays_as_well(
+    agent: str, open_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, user = open_place, None
     if os.geteuid() == 0:
+        user = USER
         give(place, monkeypatch)
     before = place.look()
 
-    play(
-        agent,
-        SHELL,
-        place.home,
-        place.project,
-        recorder(place, python=python()),
-        user=USER if os.geteuid() == 0 else None,
-    )
+    play(agent, SHELL, place.home, place.project, recorder(place, python=python()), user=user)
 
     expect(place, SHELL.wants, differences(before, place.look(), times=False))
-    assert (place.project / "ran.txt").stat().st_uid == (USER if os.geteuid() == 0 else os.geteuid())
+    assert (place.project / "ran.txt").stat().st_uid == (user or os.geteuid())
     assert recorded(place)
 
 
@@ -158,9 +147,7 @@ def give(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places, and the agents where the checkout is closed to others."""
     for path in (place.top, place.records, *place.top.rglob("*")):
         os.chown(path, USER, USER, follow_symlinks=False)
-    place.top.parent.chmod(0o755)
     if not all(path.stat().st_mode & 0o001 for path in family.AGENTS.resolve().parents):
-        copy = Path(tempfile.mkdtemp(prefix="takeback-agents-"))
-        copy.chmod(0o755)
+        copy = place.records.parent / "agents"
         subprocess.run(["cp", "--archive", "--link", f"{family.AGENTS.resolve()}/.", copy], check=True)
         monkeypatch.setattr(family, "AGENTS", copy)

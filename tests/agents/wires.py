@@ -45,12 +45,23 @@ def streams(path: str, body: Mapping[str, Any]) -> bool:
     return ":streamGenerateContent" in path or bool(body.get("stream"))
 
 
+def offers_tools(body: Mapping[str, Any]) -> bool:
+    """Else it asks for a title or a summary. Newer models of Codex find their tools in the conversation."""
+    return bool(body.get("tools")) or any(
+        item.get("type") == "additional_tools" for item in body.get("input", ())
+    )
+
+
 def plain(content: Any) -> str:
     """The text in what may be a text, a block, or a list of blocks."""
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping):
-        inner = [content[key] for key in ("text", "content", "output", "error") if key in content]
+        inner = [
+            content[key]
+            for key in ("text", "encrypted_content", "content", "output", "error")
+            if key in content
+        ]
         return "\n".join(map(plain, inner)) if inner else json.dumps(content)
     return "\n".join(map(plain, content or ()))
 
@@ -111,7 +122,7 @@ def _responses_asked(body: Mapping[str, Any]) -> list[Said]:
         kind = item.get("type", "message")
         if kind.endswith("_call_output"):
             said.append(Said(True, plain(item["output"])))
-        elif kind == "message" and item.get("role") == "user":
+        elif kind == "agent_message" or (kind == "message" and item.get("role") == "user"):
             said.append(Said(False, plain(item["content"])))
     return said
 

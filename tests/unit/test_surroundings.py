@@ -71,7 +71,7 @@ def run_pytest(
     (directory / "test_other.py").write_text("def test_that_passes(): pass\n")
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     (directory / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    needs(*tools)\n    may_skip(why)\n    able(*what)\n"
+        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    each_share\n    needs(*tools)\n    may_skip(why)\n    able(*what)\n"
     )
     inherited = {name: value for name, value in os.environ.items() if name != "CI" and "PYTEST" not in name}
     own = {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -220,6 +220,27 @@ def test_a_share_of_the_sweeps_is_counted(tmp_path: Path) -> None:
 
     assert len(ran(shares[0])) + len(ran(shares[1])) == len(ran(shares[0]) | ran(shares[1])) == 11
     assert f"sweeps: {len(ran(shares[1])) + other(shares[1])} of 12 ran, share 2 of 2." in shares[1].stdout
+
+
+MARKED = """
+@pytest.mark.parametrize("case", [pytest.param(0, marks=pytest.mark.each_share), *range(1, 40)])
+def test_case(case): pass
+"""
+
+
+def test_what_is_marked_runs_in_each_share_and_all_others_once(tmp_path: Path) -> None:
+    shares = [
+        ran(
+            run_pytest(
+                tmp_path, MARKED, "-m", "", "-v", TAKEBACK_TESTS_TURN=str(turn), TAKEBACK_TESTS_SHARE="4"
+            )
+        )
+        for turn in (9, 10, 11, 12)
+    ]
+
+    assert set.union(*shares) == {f"test_case[{case}]" for case in range(40)}
+    assert set.intersection(*shares) == {"test_case[0]"}
+    assert sum(map(len, shares)) == 39 + 4
 
 
 @pytest.mark.parametrize(("at_least", "code"), [("100", 1), ("0", 0)])

@@ -1,0 +1,89 @@
+"""Gemini CLI: a program for Node. Hooks are in its settings; calls have no ids."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from tests.agents.family import (
+    Agent,
+    Deed,
+    Delegate,
+    Edit,
+    Hooks,
+    Notebook,
+    Read,
+    Rules,
+    Shell,
+    Start,
+    Write,
+    binary,
+    read_settings,
+    surroundings,
+    write_settings,
+)
+
+
+class Gemini(Agent):
+    name = "gemini"
+    before = "BeforeTool"
+    events = ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd")
+
+    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
+        match deed:
+            case Shell(command, background):
+                more = {"is_background": True} if background else {}
+                return "run_shell_command", {"command": command, "description": "as the scene says", **more}
+            case Write(path, text):
+                return "write_file", {"file_path": str(project / path), "content": text}
+            case Edit(path, old, new):
+                words = {"old_string": old, "new_string": new, "instruction": "as the scene says"}
+                return "replace", {"file_path": str(project / path), **words}
+            case Read(path):
+                return "read_file", {"file_path": str(project / path)}
+            case Delegate(prompt):
+                return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
+            case Notebook():
+                raise NotImplementedError(f"{self.name} has no tool for notebooks")
+
+    def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
+        place = home / ".gemini/settings.json"
+        found = read_settings(place)
+        # Of what no variable can say: with a model elsewhere it asks which kind of key it has.
+        found.setdefault("security", {}).setdefault("auth", {})["selectedType"] = "gemini-api-key"
+        if hooks:
+            found["hooks"] = {event: [self._hook(hooks, event)] for event in hooks.events or self.events}
+        write_settings(place, found)
+        if rules:
+            decisions = (
+                (rules.denied, "deny", 900),
+                (rules.asked, "ask_user", 800),
+                (rules.allowed, "allow", 700),
+            )
+            text = "".join(
+                f'[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = "{word}"\n'
+                f'decision = "{kind}"\npriority = {priority}\n'
+                for word, kind, priority in decisions
+            )
+            (home / ".gemini/policies").mkdir(exist_ok=True)
+            (home / ".gemini/policies/rig.toml").write_text(text)
+
+    def _hook(self, hooks: Hooks, event: str) -> dict[str, Any]:
+        command = shlex.join([*hooks.command, self.name, event])
+        hook = {"name": "rig", "type": "command", "command": command, "timeout": hooks.seconds * 1000}
+        return {"matcher": "*", "hooks": [hook]} if event.endswith("Tool") else {"hooks": [hook]}
+
+    def start(self, home: Path, port: int, prompt: str, again: bool, rules: Rules | None) -> Start:
+        words = [
+            binary("node"),
+            binary("node_modules/@google/gemini-cli/bundle/gemini.js"),
+            "-m",
+            "gemini-2.5-flash",
+        ]
+        words += ["--resume", "latest"] if again else []
+        words += [] if rules else ["-y"]
+        environment = {
+            **surroundings(home), "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{port}", "GEMINI_API_KEY": "none",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true",
+            "GEMINI_TELEMETRY_ENABLED": "false",
+        }  # fmt: skip
+        return Start([*words, "-p", prompt, "-o", "json"], environment, 180)
