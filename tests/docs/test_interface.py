@@ -108,6 +108,7 @@ PYTHON: dict[Any, dict[str, str]] = {
         "discard": "",
         "pin": "",
         "unpin": "",
+        "finish_watch": "key",
     },
     Run: {
         "write": "path checks",
@@ -117,7 +118,8 @@ PYTHON: dict[Any, dict[str, str]] = {
         "mkdir": "path",
         "symlink": "path target",
         "chmod": "path mode",
-        "watch": "roots",
+        "watch": "roots key",
+        "watch_files": "paths key",
         "sandbox": "",
         "sql": "",
         "call": "",
@@ -129,18 +131,18 @@ PYTHON: dict[Any, dict[str, str]] = {
 }
 # All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
 PUBLIC_NAMES = {
-    Takeback: "accept apply approve checkpoints close copy_to dead_runs deny discard effect effects find_run forget "
-    "given_up keep path pending pin recover recovered redo result resume rows run runs session settle signal size "
+    Takeback: "accept apply approve checkpoints close copy_to dead_runs deny discard effect effects find_run finish_watch "
+    "forget given_up keep path pending pin recover recovered redo result resume rows run runs session settle signal size "
     "store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
     Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
     "keep leave mkdir move name program remember sandbox sleep sql state suspend symlink take_back undo wait watch "
-    "write write_all",
+    "watch_files write write_all",
 }
 NAMES_TO_COME: dict[Any, str] = {
-    Takeback: "rehearse finish_watch",
+    Takeback: "rehearse",
     Run: "acall awatch container iac objects canary switch",
 }
-PARAMETERS_TO_COME = {Run.watch: "key", Run.call: "capture resource summary about"}
+PARAMETERS_TO_COME = {Run.call: "capture resource summary about"}
 MODULES_TO_COME = ("takeback.http", "takeback.integrations")
 
 

@@ -71,7 +71,8 @@ def run_pytest(
     (directory / "test_other.py").write_text("def test_that_passes(): pass\n")
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     (directory / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    each_share\n    needs(*tools)\n    may_skip(why)\n    able(*what)\n"
+        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    each_share\n"
+        "    needs(*tools)\n    may_skip(why)\n    able(*what)\n"
     )
     inherited = {name: value for name, value in os.environ.items() if name != "CI" and "PYTEST" not in name}
     own = {"PYTHONPATH": str(Path(__file__).parents[2])}

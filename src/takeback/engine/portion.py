@@ -91,7 +91,7 @@ def meant(parts: Parts, effect: Effect, only: Collection[str] | None) -> Effect:
 
 
 def _undoubted(effect: Effect) -> Effect:
-    """Who names a path decides about it, whoever else may have changed it."""
+    """Who names a path decides about it, also if others may have changed it."""
     remedy = effect.remedy
     if remedy is None or not any(map(doubt_of, remedy.targets)):
         return effect

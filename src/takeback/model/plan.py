@@ -252,7 +252,7 @@ def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     if doubtful := [target.resource for target in targets if doubt_of(target)]:
         # A directory stands for all that is in it.
         name = shell_word(doubtful[0] if len(doubtful) == 1 else commonpath(doubtful))
-        return f"`takeback undo {short(effect.id)} -- {name}` takes back what you name, whoever changed it."
+        return f"`takeback undo {short(effect.id)} -- {name}` takes back what you name, also what others changed."
     states = [state for target in targets for state in (target.before, target.after)]
     if any("mixed" in state and "over" not in state for state in states):
         return f"`takeback undo {short(effect.id)} --force` goes back to how it was before both."

@@ -278,7 +278,7 @@ class Run:
         """`with run.watch("src") as watched: …`; afterwards `watched.effect` holds all changes below these directories,
         or is None. `any_root` allows roots that are refused otherwise: home, `/`, very large trees, and trees with
         unreadable files. With a `key`, `.begin()` may be called again, and any process ends it with
-        `tb.finish_watch(key)`; what someone else may have changed meanwhile, undo leaves unless it is named."""
+        `tb.finish_watch(key)`; undo leaves a path that others may have changed during it, unless the path is named."""
         from takeback.runs.watch_resume import watch_with
 
         self._core.refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")

@@ -29,7 +29,7 @@ class FileWatch:
         key: str = "",
     ) -> None:
         if not paths:
-            raise Misuse("No file was named.", hint='For example run.watch_files("notes.txt").')
+            raise Misuse("No file was named.", hint="Name at least one.")
         self._core = core
         self._paths = paths
         self._about = about

@@ -1,4 +1,4 @@
-"""Files that someone else is about to change, by their names: what is there now, and later what became of it."""
+"""Files that someone else is about to change, by their names: their state now, and later what became of it."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from takeback.model.remedy import Target
 from takeback.model.resource import file_resource
 from takeback.storage.protocols import Blobs
 
-FILES = "files"  # in the arguments of a change: by resource, what was there
+FILES = "files"  # in the arguments of a change: by resource, its state then
 
 
 def resources_of(paths: Iterable["str | bytes | os.PathLike[str]"]) -> list[str]:
@@ -28,9 +28,7 @@ def resources_of(paths: Iterable["str | bytes | os.PathLike[str]"]) -> list[str]
     for path in paths:
         name = os.path.abspath(os.fsencode(path))
         if os.path.isdir(name):
-            raise Misuse(
-                f"{os.fsdecode(name)} is a directory.", hint="Name files, or use run.watch for a directory."
-            )
+            raise Misuse(f"{os.fsdecode(name)} is a directory.", hint="Name the files in it.")
         direct = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
         for one in dict.fromkeys((direct, os.path.realpath(name))):
             found[file_resource(_there(one))] = None  # its time moves when a name in it comes or goes

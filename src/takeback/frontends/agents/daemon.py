@@ -262,9 +262,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refused(
-            "What the agent said is no JSON object.", hint="It may be of a version that is not known."
-        )
+        raise Refused("The agent sent no JSON object.", hint="It may be of a version that is not known.")
     return cast("dict[str, Any]", found)
 
 

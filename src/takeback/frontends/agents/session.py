@@ -273,7 +273,7 @@ class Session:
         return watch.finish(more) if watch else self._tb.finish_watch(key, about=more)
 
     def _close_calls(self, why: str) -> None:
-        """Calls of which no end was told: denied, or of a host that tells none."""
+        """Calls without an end: denied, or of a host that does not report it."""
         for key in self._open_keys():
             with suppress(Misuse):
                 self._finish(key, {"closed": why})
@@ -281,7 +281,7 @@ class Session:
     # What the agent should know.
 
     def _news(self) -> str:
-        """What was taken back or brought back since it was told last."""
+        """What was taken back or brought back since the last news."""
         since, self._told = self._told, self._tb.store.journal.tally()["records"]
         if since == self._told:
             return ""

@@ -1,6 +1,6 @@
 """The hook itself: hands what the agent says to the daemon, and the answer back. `SHIM HOST EVENT`, payload on stdin.
 
-It runs at every call, with `python -I -S`, so it imports nothing but what is built in. Its exit codes: 0 go on, 2 the
+It runs at every call, with `python -I -S`, so it imports nothing but what is built in. Its exit codes: 0 proceed, 2 the
 call is denied. Before a call it denies whatever goes wrong; after one it never stops the agent.
 
 A request is a line `takeback 1 HOST EVENT PID LENGTH LENGTH ROOT`, then the environment and the payload. The answer is
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     before = event in BEFORE
     try:
         exit, out, err = _asked(host, event, _BEFORE_SECONDS if before else _SECONDS)
-    except Exception as error:  # noqa: BLE001 whatever it is, no call goes on without an answer
+    except Exception as error:  # noqa: BLE001 whatever it is, no call runs without an answer
         reason = str(error) if isinstance(error, Unanswered) else f"{type(error).__name__}: {error}"
         if not before:
             return 0
