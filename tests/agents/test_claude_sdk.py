@@ -18,7 +18,7 @@ from takeback import Misuse
 from takeback.integrations.claude import with_takeback
 from tests.agents.acts import daemons
 from tests.agents.drivers import DRIVERS
-from tests.agents.family import Read, Shell, Write
+from tests.agents.family import Delegate, Read, Shell, Write
 from tests.agents.model import Model
 from tests.agents.stage import Place, differences
 from tests.agents.talk import Hand, Talk, knows_authors, talking
@@ -297,21 +297,27 @@ def test_a_wrecked_project_is_brought_back_and_the_users_edit_stays(place: Place
         Read("docs/a.md"),
         Shell("cd docs && rm a.md"),
         Shell("pwd > where"),
+        Delegate("part of it"),
     )
+    part = turns(place, Shell("echo part > part"))
 
     def user_edits(prompt: str, turn: int) -> None:
         if turn == 2:
             edited.write_text("b\nof the user\n")
 
-    with Model({"wreck it": script}, user_edits) as model:
+    with Model({"wreck it": script, "part of it": part}, user_edits) as model:
         ask(place, model, "wreck it")
         assert not model.troubles
         assert ("wreck it", len(script)) in model.asked()
     after = place.look()
-    assert {"src/app.py", "docs/a.md", "docs/where", "docs/b.md"} <= differences(before, after).keys()
+    assert {"src/app.py", "docs/a.md", "docs/where", "docs/b.md", "docs/part"} <= differences(
+        before, after
+    ).keys()
 
     rest = (
-        [] if knows_authors(place.project) else ["--", "src", "build", "README.md", "docs/a.md", "docs/where"]
+        []
+        if knows_authors(place.project)
+        else ["--", "src", "build", "README.md", "docs/a.md", "docs/where", "docs/part"]
     )
     undone = cli("undo", "--prompt", *rest, cwd=place.project)
 
@@ -324,7 +330,7 @@ def test_a_wrecked_project_is_brought_back_and_the_users_edit_stays(place: Place
         assert [one.text for one in takeback.prompts(tb, session)] == ["wreck it"]
         said = [one.change.summary for one in tb.effects() if not one.is_undo and not one.change.facts.others]
     calls = [one for one in said if one.startswith(("Bash", "Write"))]
-    assert len(calls) == len(set(calls)) == 4, calls
+    assert len(calls) == len(set(calls)) == 5, calls
 
 
 @pytest.mark.agents

@@ -1,7 +1,7 @@
 """The Claude Agent SDK: hooks in the program, which say what Claude Code's own hooks say.
 
-Each event goes to the shim, as from an installed hook: so a session is recorded in one way, whoever reports it, and a
-call that both report is one effect.
+Each event goes to the shim, as from an installed hook. So a session is recorded in one way, and a call that both
+report is one effect.
 """
 
 import json
