@@ -23,6 +23,7 @@ from tests.agents.model import Model
 from tests.agents.stage import Place, differences
 from tests.agents.talk import Hand, Talk, knows_authors, talking
 
+HANDS: list[Hand] = []  # to be closed
 PROMPT, AFTER, FAILED = "UserPromptSubmit", "PostToolUse", "PostToolUseFailure"
 
 
@@ -33,6 +34,9 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
         (talk.project / "src/app.py").write_text("print(1)\n")
         (talk.project / "notes").write_text("one\n")
         yield talk
+    for hand in HANDS:
+        hand.close()
+    HANDS.clear()
 
 
 class Client:
@@ -42,6 +46,8 @@ class Client:
         self.talk, self.options, self.session = talk, options, session
         os.environ.update(options.env)
         self.agent = Hand(talk.project)
+        HANDS.append(self.agent)
+        self.agent.does(":")  # its environment can be read now
 
     def says(self, event: str, **more: Any) -> list[Any]:
         """The answer of each hook."""
@@ -78,10 +84,8 @@ def client(talk: Talk, **more: Any) -> Client:
 
 
 @pytest.fixture
-def program(talk: Talk) -> Iterator[Client]:
-    made = client(talk)
-    yield made
-    made.agent.close()
+def program(talk: Talk) -> Client:
+    return client(talk)
 
 
 def refusal(answer: dict[str, Any]) -> str:
@@ -138,7 +142,6 @@ def test_it_is_a_copy_in_which_other_hooks_stay_and_run(talk: Talk):
     program = Client(talk, made)
     assert program.before("Bash", {"command": "x"}) == [{"systemMessage": "mine"}, {}]
     assert heard == ["Bash"]
-    program.agent.close()
 
 
 def test_a_call_is_denied_when_it_cannot_be_recorded(talk: Talk, tmp_path: Path):
@@ -148,7 +151,6 @@ def test_a_call_is_denied_when_it_cannot_be_recorded(talk: Talk, tmp_path: Path)
     assert "could not record a way back" in refusal(said) and "Traceback" not in refusal(said)
     assert "`with_takeback`" in refusal(said) and "hook uninstall" not in refusal(said)
     assert program.prompts("go") == program.after("Bash", {"command": "x"}) == program.says("Stop") == [{}]
-    program.agent.close()
 
 
 def test_a_refusal_of_the_daemon_names_the_switch_of_the_program(talk: Talk):
@@ -159,7 +161,6 @@ def test_a_refusal_of_the_daemon_names_the_switch_of_the_program(talk: Talk):
     (said,) = program.before("Write", {"file_path": str(talk.project / "big"), "content": "x"})
     assert "big" in refusal(said) and "`with_takeback`" in refusal(said)
     assert "hook uninstall" not in refusal(said)
-    program.agent.close()
 
 
 @pytest.mark.parametrize("python", ["/nonexistent", "/bin/false", ""])
@@ -198,7 +199,9 @@ def test_with_installed_hooks_as_well_nothing_is_recorded_twice(talk: Talk, prog
 
 
 def _processes(talk: Talk) -> list[int]:
-    return [one.change.args["process"]["pid"] for one in talk.effects()]
+    """Of the calls."""
+    args = [one.change.args for one in talk.effects()]
+    return [one["process"]["pid"] for one in args if "call" in one]
 
 
 def test_the_agent_is_known_where_only_one_can_be_meant(talk: Talk, program: Client):
@@ -210,11 +213,10 @@ def test_the_agent_is_known_where_only_one_can_be_meant(talk: Talk, program: Cli
     second = Client(talk, program.options, "s-3")
     second.shell("echo c > c", "c-3")
     assert _processes(talk)[-1] == second.agent.pid
-    third, fourth = Client(talk, program.options, "s-4"), Client(talk, program.options, "s-5")
+    third = Client(talk, program.options, "s-4")
+    Client(talk, program.options, "s-5")
     third.shell("echo d > d", "c-4")
     assert _processes(talk)[-1] == os.getpid()
-    for one in (second, third, fourth):
-        one.agent.close()
 
 
 def test_tools_of_this_process_are_the_agents(talk: Talk):
@@ -231,7 +233,6 @@ def test_tools_of_this_process_are_the_agents(talk: Talk):
     program.agent.does("echo x > x")
     program.after("mcp__there__write", {}, "c-2")
     assert _processes(talk)[-1] == program.agent.pid
-    program.agent.close()
 
 
 def test_the_store_is_that_of_the_program(talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ from takeback.errors import Misuse
 from takeback.frontends.agents import shim
 from takeback.frontends.agents.hosts import HookPoint
 from takeback.frontends.agents.hosts.claude_code import EVENTS
+from takeback.model.boot_clock import fields_of
 from takeback.model.words import install_hint
 from takeback.storage.sqlite.store import default_path, is_remote, meant_path
 
@@ -112,25 +113,27 @@ class _Agents:
 
     def _process(self, session: str) -> int:
         """The agent's, if only one can be meant; else this one, which started it."""
-        living = _children(f"{_MARK}={self._mark}")
+        mark = f"{_MARK}={self._mark}".encode()
         with self._lock:
+            known = self._processes.get(session, 0)
+            if known and _is_agent(known, mark):
+                return known
+            living = [
+                one for one in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_agent(one, mark)
+            ]
+            taken = [one for name, one in self._processes.items() if name != session and len(living) > 1]
+            free = [one for one in living if one not in taken]
             self._processes = {name: one for name, one in self._processes.items() if one in living}
-            if session not in self._processes:
-                taken = self._processes.values()
-                free = [one for one in living if one not in taken] if len(living) > 1 else living
-                if len(free) != 1:
-                    return os.getpid()
-                self._processes[session] = free[0]
-            return self._processes[session]
+            if len(free) != 1:
+                return os.getpid()
+            self._processes[session] = free[0]
+            return free[0]
 
 
-def _children(mark: str) -> list[int]:
-    """What this process started with this in its environment."""
-    found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        with suppress(OSError), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-            found += map(int, file.read().split())
-    return [one for one in found if mark.encode() in _environment(one)]
+def _is_agent(process: int, mark: bytes) -> bool:
+    """Whether this process started it, with the mark in its environment."""
+    # The list of children in /proc may lack some while others end.
+    return fields_of(process)[1:2] == [str(os.getpid())] and mark in _environment(process)
 
 
 def _environment(process: int) -> list[bytes]:
