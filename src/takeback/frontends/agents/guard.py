@@ -62,7 +62,9 @@ def refusal(
     if event.kind is not Kind.BEFORE_CALL:
         return ""
     if event.tool is Tool.EDIT:
-        return next((_edit(event, path, one) for path in event.paths for one in guarded if _edits(path, one)), "")
+        return next(
+            (_edit(event, path, one) for path in event.paths for one in guarded if _edits(path, one)), ""
+        )
     if event.tool is not Tool.SHELL or not event.command:
         return ""
     cwd = event.cwd or event.project
@@ -84,9 +86,8 @@ def _hit(
 
 
 def _edit(event: Event, path: str, one: Guarded) -> str:
-    return (
-        f"takeback did not let this call through: {event.name} of {path} would change {one.what} ({one.path}).\n{_WHY}"
-    )
+    does = f"{event.name} of {path} would change {one.what} ({one.path})"
+    return f"takeback did not let this call through: {does}.\n{_WHY}"
 
 
 def _command(shown: str, named: Named, found: Guarded | GuardedProcess) -> str:

@@ -4,6 +4,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -34,7 +35,6 @@ class Value(NamedTuple):
     def below(self, directory: str) -> "Value":
         text = os.path.join(directory, self.text)
         return Value(text, os.path.join(glob.escape(directory), self.pattern) if self.pattern else "")
-
 
     def with_name(self, name: str) -> "Value":
         pattern = os.path.join(self.pattern, glob.escape(name)) if self.pattern else ""
@@ -214,7 +214,7 @@ def _find(words: Words) -> Iterator[Named]:
         roots += [word] if word else []
     texts = [word.text if word else "" for word in rest]
     after = dict(zip(texts, [*texts[1:], ""], strict=True))
-    names = tuple(text for option, text in zip(texts, texts[1:], strict=False) if option in ("-name", "-iname"))
+    names = tuple(text for option, text in pairwise(texts) if option in ("-name", "-iname"))
     if "-empty" in texts or after.get("-type", "f") not in ("f", "d", "f,d"):
         return
     deepest = int(after["-maxdepth"]) if after.get("-maxdepth", "").isdigit() else 0
@@ -322,7 +322,7 @@ _SIGNAL = re.compile(r"-(?:[A-Z][A-Z0-9+-]+|[1-9]\d*)")
 
 
 def _after(words: Words, *options: str) -> Iterator[str]:
-    for word, value in zip(words, words[1:], strict=False):
+    for word, value in pairwise(words):
         if word and value and word.text in options:
             yield from value.text.split(",")
 

@@ -247,4 +247,3 @@ def _size(choices: "list[list[Value | None]]") -> int:
     for one in choices:
         size *= len(one)
     return size
-
