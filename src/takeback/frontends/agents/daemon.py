@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 
 import takeback
 from takeback.errors import Corrupt, Refused, TakebackError
-from takeback.frontends.agents.client import OWN, RECORD
+from takeback.frontends.agents.client import AGENTS, OWN, RECORD
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.sessions import Sessions
 from takeback.frontends.agents.shim import BEFORE, ROOT
@@ -216,7 +216,8 @@ class Daemon:
     def _replied(self, request: Request) -> Reply:
         try:
             if request.host == OWN:
-                return Reply(self._sessions.record() if request.event == RECORD else "")
+                told = {RECORD: self._sessions.record, AGENTS: self._sessions.agents}.get(request.event)
+                return Reply(told() if told else "")
             payload = _object(request.payload)
             dialect = speaker(request.host, payload)
             event = dialect.read(payload, request.environment, _agent(request.parent))

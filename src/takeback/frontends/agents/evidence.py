@@ -111,6 +111,15 @@ def installed(note: str, *all_settings: HookSettings) -> bool:
     return change(note, changed)
 
 
+def settings_at(known: Mapping[str, Mapping[str, str]]) -> list[HookSettings]:
+    """As `installed` takes them, from the note."""
+    return [
+        HookSettings(host(one["host"]), not one.get("project"), path)
+        for path, one in known.items()
+        if one.get("host") in NAMES
+    ]
+
+
 def digest_of(settings: HookSettings) -> str:
     """Of our entries; empty if there are none, or the file cannot be read."""
     import hashlib

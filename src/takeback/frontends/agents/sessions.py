@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
+from takeback.frontends.agents.hosts import host
 from takeback.frontends.agents.lookout import Lookout
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
 from takeback.model.settings import DAY
@@ -91,6 +92,12 @@ class Sessions:
         self._lineage = open_lineage()
         for session in self._open.values():
             session.follow(self._lineage)
+
+    def agents(self) -> str:
+        """Their processes, for a command that asks who started it."""
+        with self._lock:
+            found = {one.agent: one.host for one in self._open.values() if one.agent and one.agent_lives()}
+        return "".join(f"{pid} {host(name).TITLE}\n" for pid, name in found.items())
 
     def record(self) -> str:
         """What changed until now, for someone who is about to take back what an agent did."""

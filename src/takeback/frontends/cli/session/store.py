@@ -2,6 +2,7 @@
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,11 @@ def is_of_command_line(info: RunInfo) -> bool:
 
 def store_path(asked: Asked) -> str:
     return meant_path(asked.options.store or "") or default_path()
+
+
+def local_store(options: Namespace) -> str:
+    """Where its daemon would be."""
+    return local_path(meant_path(options.store or "") or default_path())
 
 
 def own_directory(asked: Asked) -> str:
