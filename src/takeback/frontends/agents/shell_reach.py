@@ -5,6 +5,7 @@ listed here. What it leaves out is noticed afterwards, by the state of the store
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -232,14 +233,20 @@ def _unwrapped(arguments: "list[Value | None]") -> "list[Value | None]":
     return arguments
 
 
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
 def _braced(text: str) -> list[str]:
-    """`a{b,c}` as `ab` and `ac`."""
-    start = text.find("{")
-    end = text.find("}", start)
-    if start < 0 or end < 0 or "," not in text[start:end] or "{" in text[start + 1 : end]:
-        return [text]
-    ends = _braced(text[end + 1 :])
-    return [text[:start] + one + more for one in text[start + 1 : end].split(",") for more in ends]
+    """`a{b,c}` as `ab` and `ac`; as it is if there are too many choices."""
+    found = [""]
+    end = 0
+    for braces in _BRACES.finditer(text):
+        choices = braces[1].split(",")
+        if len(found) * len(choices) > _MOST:
+            return [text]
+        found = [start + text[end : braces.start()] + one for start in found for one in choices]
+        end = braces.end()
+    return [start + text[end:] for start in found]
 
 
 def _size(choices: "list[list[Value | None]]") -> int:

@@ -106,13 +106,14 @@ class DiskStore(Store):
         for pack, end in newest:
             name = f"{pack:012x}.pack"
             wanted[name] = max(end, wanted.get(name, 0))
-        self._packs = _sizes(os.path.join(self.path, "blobs"))
+        place = os.path.join(self.path, "blobs", "packs")
+        self._packs = _sizes(place)
         for name, size in wanted.items():
             if self._packs.get(name, -1) >= size:
                 continue
             pack = int(name.partition(".")[0], 16)
             if self._sqlite.read("SELECT 1 FROM blob_places WHERE pack = ? LIMIT 1", (pack,)):
-                yield f"{os.path.join(self.path, 'blobs', name)} was removed or cut: contents for undo are missing."
+                yield f"{place}/{name} was removed or cut: contents for undo are missing."
 
     @property
     def hook_note(self) -> str:

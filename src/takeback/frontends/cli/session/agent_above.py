@@ -40,7 +40,7 @@ class AgentAbove(NamedTuple):
 
 
 def refuse_below_agent(name: str, actions: Collection[str], options: Namespace) -> None:
-    """A command for a person; of some only these subcommands. Looking is allowed, and so is a store of its own that an agent makes."""
+    """A command for a person; of some only these subcommands. Looking is allowed, and a store of the agent's own."""
     if getattr(options, "dry_run", False):
         return
     action = getattr(options, "action", "")
