@@ -174,7 +174,17 @@ def _started():  # type: ignore[no-untyped-def]  # pyright: ignore
                     "import sys; sys.path.insert(0, sys.argv[1]); from takeback.frontends.agents.daemon import main; "
                     "main(sys.argv[2])"
                 )
-                kept = (b"HOME", b"USER", b"LOGNAME", b"PATH", b"LANG", b"LC_ALL", b"TZ", b"TMPDIR")
+                kept = (
+                    b"HOME",
+                    b"USER",
+                    b"LOGNAME",
+                    b"PATH",
+                    b"LANG",
+                    b"LC_ALL",
+                    b"TZ",
+                    b"TMPDIR",
+                    b"XDG_STATE_HOME",
+                )
                 environment = {name: posix.environ[name] for name in kept if name in posix.environ}
                 environment |= {b"TAKEBACK_STORE": store()}
                 # The last word does nothing: by it the daemon is known among all processes.

@@ -20,12 +20,13 @@ from takeback.frontends.agents.install import (
 )
 from takeback.frontends.agents.settings import HookCommand, shim_path
 from takeback.frontends.cli.command import DRY_RUN, RUN, Asked, Command, Subcommand, flag, positional
-from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
+from takeback.frontends.cli.output.screen import clean, counted, from_here, listed, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
-from takeback.frontends.cli.session.store import opened, own_directory, session, store_path
+from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory, session, store_path
 from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
+    from takeback.api import Takeback
     from takeback.model.effect import Effect
 
 _HOST = positional("host", "AGENT", f"one of {', '.join(NAMES)}", nargs="?", choices=NAMES)
@@ -78,6 +79,7 @@ def _install(asked: Asked) -> int:
             asked.made.extend(one.id for one in effects)
             told.append(_told(settings, effects))
             _say_installed(asked, settings, effects)
+        _note(tb, all_settings)
     asked.screen.give({"changed": any(one["changed"] for one in told), "hooks": told})
     return 0
 
@@ -141,10 +143,25 @@ def _uninstall(asked: Asked) -> int:
                 asked.made.extend(one.id for one in effects)
                 told.append(_told(settings, effects))
                 asked.screen.say(f"Removed takeback's hooks from {from_here(settings.file)}.")
+            _note(tb, all_settings)
     else:
         asked.screen.say(_nothing(asked, all_settings))
+        if not nothing_yet(asked):
+            with opened(asked) as tb:
+                _note(tb, all_settings)
     asked.screen.give({"changed": bool(told), "hooks": told})
     return 0
+
+
+def _note(tb: "Takeback", all_settings: Sequence[HookSettings]) -> None:
+    """Which settings hold our hooks, so that it is noticed if someone else changes that."""
+    from takeback.frontends.agents.evidence import installed
+
+    if not installed(tb.store.hook_note, *all_settings):
+        place = from_here(os.path.dirname(tb.store.hook_note))
+        warn(
+            f"takeback: The notes in {place} cannot be written, so it would not be noticed if the hooks were removed."
+        )
 
 
 def _nothing(asked: Asked, all_settings: Sequence[HookSettings]) -> str:
