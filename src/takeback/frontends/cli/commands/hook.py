@@ -1,4 +1,4 @@
-"""`hook`: install takeback in a coding agent, take it out again, show what is installed."""
+"""`hook`: install takeback in a coding agent, take it out again, show what is installed, prove that it works."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,16 @@ from takeback.frontends.agents.install import (
     wanted_for,
 )
 from takeback.frontends.agents.settings import HookCommand, shim_path
-from takeback.frontends.cli.command import DRY_RUN, RUN, Asked, Command, Subcommand, flag, positional
+from takeback.frontends.cli.command import (
+    DRY_RUN,
+    RUN,
+    Asked,
+    Command,
+    Subcommand,
+    flag,
+    option,
+    positional,
+)
 from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import opened, own_directory, session, store_path
@@ -50,13 +59,23 @@ _PARTS = {
         "takeback hook status",
         (_HOST, *_WHERE),
     ),
+    "test": Subcommand(
+        "run the agent itself, apart from your settings, and prove that its calls are recorded and come back",
+        "takeback hook test claude-code",
+        (
+            positional("host", "AGENT", f"one of {', '.join(NAMES)}", choices=NAMES),
+            *_WHERE,
+            option("--program", "PATH", "the program of the agent; else the one on your PATH", default=""),
+        ),
+    ),
 }
 
 
 def _hook(asked: Asked) -> int:
     if asked.options.user and asked.options.project:
         raise Misuse("--user and --project exclude each other.", hint="Give one of them, or none for --user.")
-    return {"install": _install, "uninstall": _uninstall, "status": _status}[asked.options.action](asked)
+    does = {"install": _install, "uninstall": _uninstall, "status": _status, "test": _test}
+    return does[asked.options.action](asked)
 
 
 def _settings(asked: Asked, name: str) -> HookSettings:
@@ -178,6 +197,12 @@ def _told(settings: HookSettings, effects: "Sequence[Effect]") -> dict[str, Any]
     }
 
 
+def _test(asked: Asked) -> int:
+    from takeback.frontends.cli.session.hook_proof import test_hooks
+
+    return test_hooks(asked, _settings(asked, asked.options.host))
+
+
 # Status: it only reads.
 
 
@@ -212,6 +237,7 @@ class _Install(NamedTuple):
 
 def _status(asked: Asked) -> int:
     from takeback.frontends.agents.obstacles import obstacles, version_of
+    from takeback.frontends.cli.session.hook_proof import standing, standing_json
 
     project = os.getcwd()
     levels = [
@@ -224,15 +250,23 @@ def _status(asked: Asked) -> int:
         places = [settings_of(name, level, os.environ, project) for level in levels]
         installs = [_looked(one) for one in places]
         on = any(one.found for one in installs)
+        version = version_of(name, os.environ)
+        proofs = [
+            standing(own_directory(asked), one.settings, one.found, version) if one.found else None
+            for one in installs
+        ]
         told.append(
             {
                 "agent": name,
                 "title": host(name).TITLE,
                 "here": is_installed(name, os.environ),
-                "version": version_of(name, os.environ),
+                "version": version,
                 "installed": on,
                 "mode": _MODE if on else "",
-                "files": [_file_told(one) for one in installs],
+                "files": [
+                    {**_file_told(one), "proof": standing_json(proof) if proof else None}
+                    for one, proof in zip(installs, proofs, strict=True)
+                ],
                 "obstacles": list(obstacles(name, os.environ, project)) if on else [],
                 "if_missing": host(name).COVERS_MISSING,
             }
@@ -303,6 +337,8 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
             )
         for problem in one["problems"]:
             screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
+        if one["proof"]:
+            screen.say(f"  proof    {clean(one['proof']['detail'])}")
     for obstacle in told["obstacles"]:
         screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
     if told["installed"]:
@@ -311,7 +347,7 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _looks(options: Any) -> bool:
-    return options.action == "status" or options.dry_run
+    return options.action in ("status", "test") or options.dry_run
 
 
 COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)
