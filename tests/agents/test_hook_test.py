@@ -14,6 +14,8 @@ from takeback.frontends.agents.install import settings_of
 from takeback.frontends.agents.proof import last_proof
 from takeback.frontends.agents.trial import Program, TrialPoint, hooks_to_test, tried
 from tests.agents import puppet
+from tests.agents.family import AGENTS, binary
+from tests.agents.test_hook_status import findings
 from tests.e2e.conftest import CommandLine
 from tests.world import World, picture
 
@@ -240,11 +242,13 @@ def test_a_proof_ends_with_what_it_was_about(
     takeback.done("hook", "test", "claude-code", **here)
     held, detail = proven(takeback, **here)
     assert (held, detail.startswith("proven on 20")) == (True, True)
+    assert [one[0] for one in findings(takeback, **here)] == ["good"]
 
     claude.unlink()
     claude.symlink_to(program(tmp_path, version="2.1.401"))
     held, detail = proven(takeback, **here)
     assert (held, detail.endswith("; Claude Code is 2.1.401 now")) == (False, True)
+    assert [one[0] for one in findings(takeback, **here)] == ["weak"]
     claude.unlink()
     claude.symlink_to(path)
     settings = home / ".claude/settings.json"
@@ -255,3 +259,44 @@ def test_a_proof_ends_with_what_it_was_about(
     for damage in ("", "{}", "[]", '{"at": "x"}', "[" * 100_000):
         next((store / "hooks/proofs").iterdir()).write_text(damage)
         assert proven(takeback, **here) == (False, "never proven")
+
+
+PROGRAMS = {
+    "claude-code": "node_modules/@anthropic-ai/claude-code-linux-{cpu}/claude",
+    "codex": "node_modules/@openai/codex-linux-{cpu}/vendor/{machine}-unknown-linux-musl/bin/codex",
+    "gemini": "node_modules/.bin/gemini",
+    "opencode": "node_modules/opencode-linux-{cpu}/bin/opencode",
+}
+
+
+@pytest.mark.agents
+@pytest.mark.parametrize(
+    "agent",
+    [pytest.param(one, marks=pytest.mark.each_share if one == "claude-code" else ()) for one in PROGRAMS],
+)
+def test_the_real_agents_are_proven(agent: str, takeback: CommandLine, tmp_path: Path) -> None:
+    takeback.done("hook", "install", agent)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/node").symlink_to(AGENTS / "node")
+
+    words = ("hook", "test", agent, "--json", "--program", binary(PROGRAMS[agent]))
+    told = takeback.done(*words, PATH=f"{tmp_path}/bin:{os.environ['PATH']}").json
+
+    assert [(one["name"], one["held"]) for one in told["checks"]] == [(name, True) for name in CALLS]
+    assert told["agent_version"]
+
+
+@pytest.mark.agents
+@pytest.mark.each_share
+def test_the_real_claude_code_without_hooks_is_not_proven(takeback: CommandLine, home: Path) -> None:
+    """Installed, and switched off."""
+    place = home / ".claude/settings.json"
+    place.parent.mkdir()
+    place.write_text('{"disableAllHooks": true}')
+    takeback.done("hook", "install", "claude-code")
+
+    said = takeback("hook", "test", "claude-code", "--json", "--program", binary(PROGRAMS["claude-code"]))
+
+    assert said.code == 1
+    assert [one["held"] for one in said.json["checks"]] == [False] * 5
+    assert "`disableAllHooks` is set" in said.json["obstacles"][0]

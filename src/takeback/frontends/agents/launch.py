@@ -5,10 +5,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from takeback.frontends.agents.model import ModelCall
-
 _CLOSED = "http://127.0.0.1:9"  # the network, for an agent that looks for it: refused at once
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
+
+
+class ModelCall(NamedTuple):
+    """A tool call in the words of one agent."""
+
+    name: str
+    input: Any  # a mapping, or the text of a tool that takes text (Codex)
 
 
 class Start(NamedTuple):

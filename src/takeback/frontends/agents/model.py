@@ -10,17 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self, cast
 
+from takeback.frontends.agents.launch import ModelCall
+
 DONE = "All done."
 _MOST = 16 << 20  # bytes of a request
 Body = Mapping[str, Any]
 Message = tuple[str, bytes]  # the kind of content, and the content
-
-
-class ModelCall(NamedTuple):
-    """A tool call in the words of one agent."""
-
-    name: str
-    input: Any  # a mapping, or the text of a tool that takes text (Codex)
 
 
 class Model:

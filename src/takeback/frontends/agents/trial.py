@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 
 from takeback.errors import Failed, Refused
 from takeback.frontends.agents.install import HookSettings, content_of, found_in, settings_of
-from takeback.frontends.agents.launch import Launcher, launcher, surroundings
-from takeback.frontends.agents.model import Model, ModelCall
+from takeback.frontends.agents.launch import Launcher, ModelCall, launcher, surroundings
+from takeback.frontends.agents.model import Model
 from takeback.frontends.agents.obstacles import numbers_of
 from takeback.frontends.agents.settings import only_hooks
 from takeback.frontends.agents.shim import ROOT

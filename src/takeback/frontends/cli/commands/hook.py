@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Misuse
 from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import (
     HookSettings,
@@ -18,7 +18,6 @@ from takeback.frontends.agents.install import (
     uninstall,
     wanted_for,
 )
-from takeback.frontends.agents.settings import HookCommand, shim_path
 from takeback.frontends.cli.command import (
     DRY_RUN,
     RUN,
@@ -29,12 +28,13 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
+from takeback.frontends.cli.output.screen import clean, counted, from_here
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import opened, own_directory, session, store_path
 from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
+    from takeback.frontends.cli.session.hook_proof import InstalledHooks
     from takeback.model.effect import Effect
 
 _HOST = positional("host", "AGENT", f"one of {', '.join(NAMES)}", nargs="?", choices=NAMES)
@@ -206,38 +206,9 @@ def _test(asked: Asked) -> int:
 # Status: it only reads.
 
 
-class _Install(NamedTuple):
-    """Hooks of takeback in one settings file."""
-
-    settings: HookSettings
-    found: tuple[HookCommand, ...]
-    trouble: str = ""  # why the file cannot be read
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong with the entries themselves."""
-        if not self.found:
-            return []
-        told: list[str] = []
-        names = {one.event for one in self.found}
-        missing = [point.name for point in self.settings.host.EVENTS if point.name not in names]
-        if missing and not self.settings.is_plugin:
-            told.append(f"No hook for {', '.join(missing)}.")
-        for what, paths in (
-            ("The interpreter", {one.python for one in self.found}),
-            ("The hook program", {one.shim for one in self.found}),
-        ):
-            told += [
-                f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
-            ]
-        if other := {one.shim for one in self.found} - {shim_path()}:
-            told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
-        return told
-
-
 def _status(asked: Asked) -> int:
     from takeback.frontends.agents.obstacles import obstacles, version_of
-    from takeback.frontends.cli.session.hook_proof import standing, standing_json
+    from takeback.frontends.cli.session.hook_proof import looked_at, standing, standing_json
 
     project = os.getcwd()
     levels = [
@@ -248,7 +219,7 @@ def _status(asked: Asked) -> int:
     told: list[dict[str, Any]] = []
     for name in [asked.options.host] if asked.options.host else NAMES:
         places = [settings_of(name, level, os.environ, project) for level in levels]
-        installs = [_looked(one) for one in places]
+        installs = [looked_at(one) for one in places]
         on = any(one.found for one in installs)
         version = version_of(name, os.environ)
         proofs = [
@@ -278,7 +249,7 @@ def _status(asked: Asked) -> int:
         asked.screen.say(
             "The daemon is running." if running else "The daemon is not running; the next hook starts it."
         )
-    elif not any(one["here"] for one in told):
+    elif not asked.options.host and not any(one["here"] for one in told):
         asked.screen.say("No coding agent was found on this machine.")
     return 0
 
@@ -303,14 +274,7 @@ def _answers(store: str) -> bool:
         os.close(handle)
 
 
-def _looked(settings: HookSettings) -> _Install:
-    try:
-        return _Install(settings, found_in(settings, content_of(settings.file)))
-    except TakebackError as error:
-        return _Install(settings, (), str(error))
-
-
-def _file_told(one: _Install) -> dict[str, Any]:
+def _file_told(one: "InstalledHooks") -> dict[str, Any]:
     return {
         "level": "user" if one.settings.user else "project",
         "file": one.settings.file,

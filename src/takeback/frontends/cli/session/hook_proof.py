@@ -7,16 +7,53 @@ from typing import Any, NamedTuple
 import takeback
 import takeback.api
 from takeback.audit.views import iso
-from takeback.errors import Failed, Misuse, Refused
-from takeback.frontends.agents.install import HookSettings, found_in
+from takeback.errors import Failed, Misuse, Refused, TakebackError
+from takeback.frontends.agents.install import HookSettings, content_of, found_in
+from takeback.frontends.agents.launch import launcher
 from takeback.frontends.agents.obstacles import obstacles, version_at
 from takeback.frontends.agents.proof import Proof, keep, last_proof, print_of, proof_of
-from takeback.frontends.agents.settings import HookCommand
+from takeback.frontends.agents.settings import HookCommand, shim_path
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble
-from takeback.frontends.cli.output.screen import clean, counted, from_here
+from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
 from takeback.frontends.cli.session.store import own_directory
 from takeback.storage.sqlite.store import exists
+
+
+class InstalledHooks(NamedTuple):
+    """Hooks of takeback in one settings file."""
+
+    settings: HookSettings
+    found: tuple[HookCommand, ...]
+    trouble: str = ""  # why the file cannot be read
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the entries themselves."""
+        if not self.found:
+            return []
+        told: list[str] = []
+        names = {one.event for one in self.found}
+        missing = [point.name for point in self.settings.host.EVENTS if point.name not in names]
+        if missing and not self.settings.is_plugin:
+            told.append(f"No hook for {', '.join(missing)}.")
+        for what, paths in (
+            ("The interpreter", {one.python for one in self.found}),
+            ("The hook program", {one.shim for one in self.found}),
+        ):
+            told += [
+                f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
+            ]
+        if other := {one.shim for one in self.found} - {shim_path()}:
+            told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
+        return told
+
+
+def looked_at(settings: HookSettings) -> InstalledHooks:
+    try:
+        return InstalledHooks(settings, found_in(settings, content_of(settings.file)))
+    except TakebackError as error:
+        return InstalledHooks(settings, (), str(error))
 
 
 class ProofNow(NamedTuple):
@@ -25,11 +62,14 @@ class ProofNow(NamedTuple):
     proof: Proof | None
     proven: bool  # the last test held, and nothing that it depends on has changed since
     detail: str
+    testable: bool = True
 
 
 def standing(store: str, settings: HookSettings, found: tuple[HookCommand, ...], version: str) -> ProofNow:
     """`version`: of the agent that is installed now; empty if it is not known."""
     proof, title = last_proof(store, settings), settings.host.TITLE
+    if launcher(settings.host.NAME) is None:
+        return ProofNow(None, False, f"cannot be proven: {title} cannot be run without a person", False)
     if proof is None:
         return ProofNow(None, False, "never proven")
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(proof.at // 1_000_000))
