@@ -112,7 +112,8 @@ def test_a_record_names_no_place_or_person_of_the_machine_it_was_made_on(
     text = repr(records)
 
     assert "/tmp/" not in text.replace("/home/me/tmp/", "").replace("/home/me/.gemini/tmp/", "")
-    assert "/root" not in text and "TOKEN" not in text
+    # Codex itself calls the first of its agents root.
+    assert "/root" not in text.replace("/root/part", "") and "TOKEN" not in text
 
 
 @pytest.mark.parametrize(("agent", "records"), [pytest.param(a, r, id=f"{a}-{s}") for a, s, r in KEPT])

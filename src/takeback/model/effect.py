@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from takeback.errors import Misuse, RecordInvalid
 from takeback.model.change import Change, Phase, change_recorded, recorded_args
 from takeback.model.record import Kind, Record
-from takeback.model.remedy import Remedy, Target, from_json
+from takeback.model.remedy import BY_WHOM, UNKNOWN, Remedy, Target, from_json
 
 
 class State(StrEnum):
@@ -130,6 +130,13 @@ class Effect(NamedTuple):
     def watched_since(self) -> int:
         """The position from which it was watched: some watches are proposed only when something is found."""
         return self.change.args.get("since", self.seq)
+
+    @property
+    def not_by_agent(self) -> str:
+        """Why it does not count as its agent's, in the words of `log`; "" for one that does."""
+        if not self.change.facts.others:
+            return ""
+        return "author unknown" if self.change.args.get(BY_WHOM) == UNKNOWN else "not the agent"
 
     @property
     def waits_for(self) -> str:

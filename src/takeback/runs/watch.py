@@ -11,7 +11,7 @@ from takeback.engine.write import Terms, proposed
 from takeback.errors import Misuse, TakebackError
 from takeback.model.change import Change, Facts
 from takeback.model.effect import Effect
-from takeback.model.remedy import OTHERS_TOO, UNKNOWN, doubted
+from takeback.model.remedy import BY_WHOM, OTHERS_TOO, UNKNOWN, doubted
 from takeback.model.resource import display
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
@@ -289,7 +289,7 @@ class Watch:
             args["outside"] = [display(one) for one in outside[:_LISTED]]
         change = seen.change._replace(args=args)
         if self._manner.late and not sure:
-            change = change._replace(facts=Facts(others=True))
+            change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})
         return FoundChange(change)
 
     def _is_sure(self) -> bool:

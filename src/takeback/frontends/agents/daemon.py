@@ -33,6 +33,7 @@ _CREDENTIALS = struct.Struct("=3i")  # process, user, group
 _MOST = 64 << 20
 _LOG_BYTES = 1 << 20
 _HANDOVER_SECONDS = 15
+_HANGS_UP = 0.3  # seconds in which one that is ending does
 _SLOW = 10  # seconds that a shim may take to send its request
 
 
@@ -75,9 +76,26 @@ def _is_ours(lock: int, place: str) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if os.path.exists(os.path.join(place, "socket")) or time.monotonic() > until:
+            # One that was killed may hold the lock, and even the socket, a moment longer.
+            if _answers(place) or time.monotonic() > until:
                 return False
         time.sleep(0.01)
+
+
+def _answers(place: str) -> bool:
+    """Whether someone waits there for what we say; one that is ending hangs up instead."""
+    handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_HANGS_UP)
+            connection.connect(f"/proc/self/fd/{handle}/socket")
+            return bool(connection.recv(1))
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def _make_private(directory: str) -> None:

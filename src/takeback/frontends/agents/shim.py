@@ -11,12 +11,14 @@ a daemon that makes room for another version.
 import posix
 import sys
 from _socket import AF_UNIX, SOCK_STREAM, socket
+from time import monotonic, sleep
 
 BEFORE = (
     "PreToolUse", "preToolUse", "BeforeTool", "beforeShellExecution", "beforeMCPExecution", "tool.execute.before",
 )  # fmt: skip
 _BEFORE_SECONDS, _SECONDS = 280, 50  # less than hosts wait
 _START_SECONDS = 20
+_TIMES = 3  # that it is said: to a daemon that is ending, and to the next one
 _TOLD = ("CLAUDE", "CODEX", "GEMINI", "OPENCODE", "CURSOR", "TAKEBACK", "XDG_", "HOME", "PWD", "PATH", "USER")
 _MOST = 64 << 20  # bytes of a payload
 ROOT = __file__.rsplit("/", 4)[0]  # where the package lies
@@ -53,10 +55,11 @@ def _asked(host: str, event: str, seconds: float) -> tuple[int, bytes, bytes]:
     payload, environment = _read(), _environment()
     head = f"takeback 1 {host} {event} {posix.getppid()} {len(environment)} {len(payload)} {ROOT}\n"
     request = head.encode("utf-8", "surrogateescape") + environment + payload
-    answer = _exchanged(request, seconds)
-    for _ in range(2):
-        if answer == b"again\n":
-            answer = _exchanged(request, seconds)
+    until = monotonic() + seconds
+    for _ in range(_TIMES):
+        answer = _exchanged(request, until - monotonic())
+        if answer not in (b"", b"again\n"):
+            break
     line, _, rest = answer.partition(b"\n")
     try:
         exit, out, err = map(int, line.split())
@@ -100,14 +103,16 @@ def store() -> bytes:
 def _exchanged(request: bytes, seconds: float) -> bytes:
     connection = _connected()
     try:
-        connection.settimeout(seconds)
+        connection.settimeout(max(seconds, 0.001))
         connection.sendall(request)
         parts: list[bytes] = []
         while part := connection.recv(1 << 16):
             parts.append(part)
         return b"".join(parts)
     except TimeoutError:
-        raise Unanswered(f"its daemon did not answer within {seconds} seconds.") from None
+        raise Unanswered("its daemon did not answer in time.") from None
+    except (ConnectionResetError, BrokenPipeError):
+        return b""  # one that was killed may still be reached for a moment
     except OSError as error:
         raise Unanswered(f"its daemon could not be reached ({error.strerror}).") from None
     finally:
@@ -134,7 +139,7 @@ def _connected() -> socket:
                 return _connection(place)
             except OSError:
                 raise Unanswered(said) from None
-        _pause(0.01)
+        sleep(0.01)
         waited += 0.01
 
 
@@ -150,12 +155,6 @@ def _connection(place: bytes) -> socket:
     finally:
         posix.close(directory)
     return connection
-
-
-def _pause(seconds: float) -> None:
-    import time
-
-    time.sleep(seconds)
 
 
 def _started():  # type: ignore[no-untyped-def]  # pyright: ignore

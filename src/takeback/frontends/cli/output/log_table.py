@@ -109,7 +109,7 @@ def _cells(effect: Effect, named: Mapping[str, str], told: TableContext) -> _Row
         state if state != "done" else "",
         "pinned" if effect.pinned else "",
         "forgotten" if effect.forgotten else "",
-        "not the agent" if effect.id in told.under and effect.change.facts.others else "",
+        effect.not_by_agent if effect.id in told.under else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
     )
     return _Row(

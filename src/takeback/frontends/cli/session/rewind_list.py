@@ -87,7 +87,7 @@ def line_of(entry: RewindEntry, open_keys: set[str], today: int = 0) -> Line:
     part = entry.part
     if isinstance(part, SinceCall):
         effect = part.effect
-        marks = ["not the agent"] if effect.change.facts.others else []
+        marks = [effect.not_by_agent] if effect.not_by_agent else []
         marks += [effect.state.value] if effect.state is not State.DONE else []
         told = ", ".join(filter(None, (amount(effect), *marks)))
         text = f"      {ago(effect.at, today):<11}  {from_here(effect.change.summary)}"
