@@ -18,7 +18,7 @@ from tests.agents.acts import daemons
 from tests.agents.family import Hooks, Shell
 from tests.agents.play import Act, Now, Prompt, Scene, play
 from tests.agents.stage import clear, git
-from tests.agents.talk import Talk, talking
+from tests.agents.talk import Talk, talking, until
 from tests.bench import agents_cases
 from tests.bench.measure import Line, Table, Wishes, seconds_of
 
@@ -207,14 +207,19 @@ def looked_at(talk: Talk) -> float:
     talk.starts()
     talk.prompts("work")
     start = time.perf_counter()
-    while True:
+
+    def is_let_through() -> bool:
         said, call = talk.before("Bash", {"command": "true"})
+        assert not said.refusal or "first look" in said.refusal, said.refusal
         if not said.refusal:
-            waited = time.perf_counter() - start
-            talk.after("Bash", {"command": "true"}, call)
-            return waited
-        assert "first look" in said.refusal, said.refusal
-        time.sleep(0.05)
+            calls.append(call)
+        return not said.refusal
+
+    calls: list[str] = []
+    until(is_let_through, seconds=600)
+    waited = time.perf_counter() - start
+    talk.after("Bash", {"command": "true"}, calls[0])
+    return waited
 
 
 def _call(talk: Talk, number: int, before: list[float], after: list[float]) -> None:
@@ -308,7 +313,7 @@ def _ways_back(wishes: Wishes) -> list[Line]:
 
 def _undone(talk: Talk, calls: int, *how: str) -> float:
     talk.prompts(f"change the files in {calls} calls")
-    _change(calls, lambda command: talk.shell(command))
+    _change(calls, talk.shell)
     undo = seconds_of(lambda: _run(talk, "undo", *how))
     assert not git(talk.project, "status", "--porcelain"), "not all came back"
     return undo
