@@ -1,5 +1,8 @@
 """A conversation as it is recorded: calls that go back alone, what others do meanwhile, what the agent is told."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import takeback
 from takeback.errors import Refused
 from takeback.model.effect import State
 from takeback.runs import checkpoints
+from tests.agents.stage import git
 from tests.agents.talk import Talk, talking, until
 
 
@@ -121,6 +125,36 @@ def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
     if talk.knows:
         assert f"{talk.place}/beside" in said.context
         assert talk.effects()[0].change.args["outside"] == [f"{talk.place}/beside"]
+        undone = subprocess.run(
+            [sys.executable, "-m", "takeback", "undo", "--prompt"], cwd=talk.project, capture_output=True, text=True,
+            check=True, timeout=60,
+        )  # fmt: skip
+        assert f"{talk.place}/beside was changed outside" in undone.stdout
+        assert (talk.place / "beside").exists() and not (talk.project / "a").exists()
+
+
+def test_what_a_command_wrote_only_elsewhere_is_said(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    said = talk.shell(f"echo x > {talk.place}/beside")
+    assert talk.effects() == []
+    if talk.knows:
+        assert f"{talk.place}/beside is outside of the project" in said.context
+
+
+def test_an_object_that_git_would_write_again_is_no_change(talk: Talk):
+    git(talk.project, "init", "--quiet")
+    git(talk.project, "add", "one")
+    objects = [path for path in (talk.project / ".git/objects").rglob("*") if path.is_file()]
+    for path in objects:
+        os.utime(path, (1, 1))
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("git hash-object -w one >&2")
+    assert all(path.stat().st_mtime > 1 for path in objects)
+    assert talk.effects() == []
+    talk.shell("git hash-object -w one two >&2")
+    assert talk.summaries() == ["Bash: git hash-object -w one two >&2"]
 
 
 def test_a_call_without_an_end_ends_with_the_next_prompt(talk: Talk):
