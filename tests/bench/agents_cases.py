@@ -85,7 +85,7 @@ def measure(wishes: Wishes) -> Table:
     for user in (None, USER) if root and not wishes.quick else (None,):
         who = "root" if root and user is None else "an ordinary user"
         with _stage(Path(wishes.directory), user) as stage:
-            for agent in agents:
+            for agent in agents[:1] if user and not wishes.full else agents:
                 cells = [stage.cell(agent, case) for case in CASES]
                 lines += _lines(agent, who, cells)
                 notes += _notes(agent, who, cells)
@@ -243,7 +243,7 @@ class _Judged:
             return Cell(name, EXACT, "", named) if not told.exit else Cell(name, SHORT, told.words)
         if told.exit and not self._left(standing, after):
             rightly = self._case.name == "user-same-after" or (self._case.outside and self._is_said())
-            return Cell(name, REFUSED if rightly else SHORT, f"{told.words} · {listed}")
+            return Cell(name, REFUSED if rightly else SHORT, f"{told.words} · {listed}{self._merged()}")
         said = told.exit or all(path in told.words for path in left)
         return Cell(name, SHORT if said else FALSE, f"{listed} · {told.words}")
 
@@ -296,6 +296,16 @@ class _Judged:
         paths = ("src/app.py",) if self._case.name == "user-same-after" else USERS_PATHS
         places = [self._place.project / path for path in paths]
         return not all(one.exists() and USERS_LINE in one.read_text() for one in places)
+
+    def _merged(self) -> str:
+        """What the way does that a refusal names: both edits are kept apart."""
+        if self._case.name != "user-same-after":
+            return ""
+        self._undone("--merge")
+        text = (self._place.project / "src/app.py").read_text()
+        both = USERS_LINE in text and "return 1" in text
+        how = "takes back only what the agent did" if both else "does not keep both"
+        return f" · --merge then {how}"
 
     def _is_said(self) -> bool:
         """The agent was told what is out of reach."""
