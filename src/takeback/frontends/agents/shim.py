@@ -63,7 +63,7 @@ def _asked(host: str, event: str, seconds: float) -> tuple[int, bytes, bytes]:
     payload, environment = _read(), _environment()
     head = f"takeback 1 {host} {event} {posix.getppid()} {len(environment)} {len(payload)} {ROOT}\n"
     request = head.encode("utf-8", "surrogateescape") + environment + payload
-    until = monotonic() + seconds
+    answer, until = b"", monotonic() + seconds
     for _ in range(_TIMES):
         answer = _exchanged(request, until - monotonic())
         if answer not in (b"", b"again\n"):
@@ -182,7 +182,17 @@ def _started():  # type: ignore[no-untyped-def]  # pyright: ignore
                     "import sys; sys.path.insert(0, sys.argv[1]); from takeback.frontends.agents.daemon import main; "
                     "main(sys.argv[2])"
                 )
-                kept = (b"HOME", b"USER", b"LOGNAME", b"PATH", b"LANG", b"LC_ALL", b"TZ", b"TMPDIR")
+                kept = (
+                    b"HOME",
+                    b"USER",
+                    b"LOGNAME",
+                    b"PATH",
+                    b"LANG",
+                    b"LC_ALL",
+                    b"TZ",
+                    b"TMPDIR",
+                    b"XDG_STATE_HOME",
+                )
                 environment = {name: posix.environ[name] for name in kept if name in posix.environ}
                 environment |= {b"TAKEBACK_STORE": store()}
                 # The last word does nothing: by it the daemon is known among all processes.
