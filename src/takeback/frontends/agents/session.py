@@ -109,29 +109,33 @@ class Session:
     def wait_for_look(self, seconds: float) -> None:
         self._looked.wait(seconds)
 
-    def _begun_between(self) -> "Watch":
+    def _begun_between(self, follows: bool = False) -> "Watch":
         about: dict[str, Any] = {"session": self.id, "between": True}
         key = f"{self.host}/{self.id}/between"
-        return self._watched(key, about, "in the background, between calls", late=True)
+        return self._watched(key, about, "in the background, between calls", late=True, follows=follows)
 
-    def _watched(self, key: str, about: dict[str, Any], summary: str, late: bool = False) -> "Watch":
+    def _watched(
+        self, key: str, about: dict[str, Any], summary: str, late: bool = False, follows: bool = False
+    ) -> "Watch":
         from takeback.runs.watch import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
-        manner = Manner(key, late, self._whole, doubts=not late)
+        manner = Manner(key, late, self._whole, doubts=not late, follows=follows)
         watch = watch_with(self._core, [self.project], False, about, summary, manner)
         watch.begin()
         return watch
 
-    def _end_between(self) -> None:
+    def _end_between(self) -> bool:
+        """Whether it was under way."""
         between, self._between = self._between, None
         if between is not None:
             between.finish()
+        return between is not None
 
     def _begin_between(self) -> None:
         if self._between is None and self._looked.is_set() and not self._watched_calls():
-            self._between = self._begun_between()
+            self._between = self._begun_between(follows=True)
 
     def _demand_look(self) -> None:
         if not self._looked.is_set():
@@ -185,9 +189,9 @@ class Session:
             self._files.add(key)
             return Answer()
         self._demand_look()
-        self._end_between()
+        ended = self._end_between()
         try:
-            self._watched(key, about, _summary(event))
+            self._watched(key, about, _summary(event), follows=ended)
         except BaseException:
             self._begin_between()
             raise
@@ -198,9 +202,11 @@ class Session:
         if not key:
             return Answer()  # the call was not let through, or changes nothing
         more: dict[str, Any] = {"failed": True} if event.failed else {}
+        watch = self._core.watches.get(key)
         effect = self._finish(key, more)
         self._begin_between()
-        return Answer(context="\n".join(filter(None, (about_effect(effect), self._news()))))
+        outside = [display(one) for one in watch.outside] if watch else []
+        return Answer(context="\n".join(filter(None, (about_call(effect, outside), self._news()))))
 
     def _turn_ended(self, event: Event) -> Answer:
         self._close_calls(END_OF_TURN)
@@ -302,18 +308,16 @@ def _summary(event: Event) -> str:
 # What the model reads of it.
 
 
-def about_effect(effect: Effect | None) -> str:
-    """Only what is out of the ordinary: most calls need no word."""
-    if effect is None:
-        return ""
+def about_call(effect: Effect | None, outside: Sequence[str]) -> str:
+    """Only what is out of the ordinary: most calls need no word. A call may have no effect but `outside`."""
     said: list[str] = []
-    if outside := effect.change.args.get("outside", ()):
+    if outside := (effect.change.args.get("outside", ()) if effect else ()) or outside:
         verb = "is" if len(outside) == 1 else "are"
         said.append(
             f"takeback: {_listed(outside)} {verb} outside of the project, so what this call changed there cannot be "
             "taken back."
         )
-    if effect.remedy and effect.remedy.residue:
+    if effect and effect.remedy and effect.remedy.residue:
         said.append(f"takeback: undo of {short(effect.id)} is not exact: {effect.remedy.residue}.")
     return "\n".join(said)
 

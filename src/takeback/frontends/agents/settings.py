@@ -128,6 +128,15 @@ def commands_in(document: Any) -> Iterator[HookCommand]:
                     yield found
 
 
+def entries_in(document: Any) -> dict[str, list[Any]]:
+    """The groups with our entries as they stand in the file: a host reads more of them than the command."""
+    events = _object(_object(document).get(_HOOKS))
+    found = {
+        event: [one for one in _list(groups) if _without(one) is not one] for event, groups in events.items()
+    }
+    return {event: groups for event, groups in found.items() if groups}
+
+
 def with_hooks(host: Host, path: str, document: dict[str, Any], store: str = "") -> dict[str, Any]:
     """Each event has our entry once, at its old place or at the end: Codex trusts hooks by their position."""
     hooks = document.get(_HOOKS, {})

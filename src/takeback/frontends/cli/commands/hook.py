@@ -30,12 +30,13 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import clean, counted, from_here
+from takeback.frontends.cli.output.screen import clean, counted, from_here, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
-from takeback.frontends.cli.session.store import opened, own_directory, session, store_path
+from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory, session, store_path
 from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
+    from takeback.api import Takeback
     from takeback.frontends.cli.session.hook_proof import InstalledHooks
     from takeback.model.effect import Effect
 
@@ -114,6 +115,7 @@ def _install(asked: Asked) -> int:
             asked.made.extend(one.id for one in effects)
             told.append(_told(settings, effects))
             _say_installed(asked, settings, effects)
+        _note(tb, all_settings)
     asked.screen.give({"changed": any(one["changed"] for one in told), "hooks": told})
     return 0
 
@@ -177,12 +179,27 @@ def _uninstall(asked: Asked) -> int:
                 asked.made.extend(one.id for one in effects)
                 told.append(_told(settings, effects))
                 asked.screen.say(f"Removed takeback's hooks from {from_here(settings.file)}.")
+            _note(tb, all_settings)
     else:
         asked.screen.say(_nothing(asked, all_settings))
+        if not nothing_yet(asked):
+            with opened(asked) as tb:
+                _note(tb, all_settings)
     if any(one.host.NAME == CLAUDE for one in all_settings) and plugins_in(os.environ, os.getcwd()):
         asked.screen.hint(PLUGIN_STAYS)
     asked.screen.give({"changed": bool(told), "hooks": told})
     return 0
+
+
+def _note(tb: "Takeback", all_settings: Sequence[HookSettings]) -> None:
+    """Which settings hold our hooks, so that it is noticed if someone else changes that."""
+    from takeback.frontends.agents.evidence import installed
+
+    if not installed(tb.store.hook_note, *all_settings):
+        place = from_here(os.path.dirname(tb.store.hook_note))
+        warn(
+            f"takeback: The notes in {place} cannot be written, so it would not be noticed if the hooks were removed."
+        )
 
 
 def _nothing(asked: Asked, all_settings: Sequence[HookSettings]) -> str:
