@@ -329,10 +329,14 @@ def _takeback(stage: _Stage, *words: str) -> tuple[int, str, str]:
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from takeback.frontends.cli.main import main; "
         "sys.exit(main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code, ROOT, *words], cwd=stage.project, capture_output=True, text=True,
-        env=surroundings(stage.home, stage.store, stage.env), stdin=subprocess.DEVNULL, timeout=SECONDS, check=False,
-    )  # fmt: skip
+    env = surroundings(stage.home, stage.store, stage.env)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", code, ROOT, *words], cwd=stage.project, env=env, capture_output=True,
+            text=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return -1, "", f"takeback did not end within {SECONDS} s."
     return done.returncode, done.stdout, done.stderr
 
 

@@ -319,6 +319,7 @@ def _hooks(asked: Asked) -> Iterator[Finding]:
     from takeback.frontends.agents.hosts import NAMES
     from takeback.frontends.agents.install import settings_of
     from takeback.frontends.agents.obstacles import obstacles, version_of
+    from takeback.frontends.agents.plugins import CLAUDE, plugins_in
     from takeback.frontends.cli.session.hook_proof import looked_at, standing
 
     project = here().directory
@@ -336,6 +337,10 @@ def _hooks(asked: Asked) -> Iterator[Finding]:
                 yield Finding(title, level, said, test if now.testable else "")
             for problem in [hooks.trouble] if hooks.trouble else hooks.problems:
                 yield Finding(title, WEAK, problem, f"`takeback hook status {name}` shows more.")
+        for plugin in plugins_in(os.environ, project) if name == CLAUDE else ():
+            said = f"{plugin.name}, enabled in {plugin.file}: `takeback hook test` does not test a plugin"
+            yield Finding(f"{name}: plugin", WEAK, said)
+            installed = True
         for obstacle in obstacles(name, os.environ, project) if installed and project else ():
             yield Finding(title, WEAK, obstacle)
 

@@ -18,6 +18,8 @@ from takeback.frontends.agents.install import (
     uninstall,
     wanted_for,
 )
+from takeback.frontends.agents.plugins import CLAUDE, PLUGIN_STAYS, TWICE, plugins_in
+from takeback.frontends.agents.settings import shim_path
 from takeback.frontends.cli.command import (
     DRY_RUN,
     RUN,
@@ -60,6 +62,11 @@ _PARTS = {
         "takeback hook status",
         (_HOST, *_WHERE),
     ),
+    "shim": Subcommand(
+        "print the interpreter and the program that a hook starts, for a plugin that calls them itself",
+        "takeback hook shim",
+        (),
+    ),
     "test": Subcommand(
         "run the agent itself, apart from your settings, and prove that its calls are recorded and come back",
         "takeback hook test claude-code",
@@ -73,10 +80,20 @@ _PARTS = {
 
 
 def _hook(asked: Asked) -> int:
+    if asked.options.action == "shim":
+        return _shim(asked)
     if asked.options.user and asked.options.project:
         raise Misuse("--user and --project exclude each other.", hint="Give one of them, or none for --user.")
     does = {"install": _install, "uninstall": _uninstall, "status": _status, "test": _test}
     return does[asked.options.action](asked)
+
+
+def _shim(asked: Asked) -> int:
+    import sys
+
+    asked.screen.say(f"{sys.executable}\n{shim_path()}")
+    asked.screen.give({"interpreter": sys.executable, "program": shim_path()})
+    return 0
 
 
 def _settings(asked: Asked, name: str) -> HookSettings:
@@ -168,6 +185,8 @@ def _uninstall(asked: Asked) -> int:
         if not nothing_yet(asked):
             with opened(asked) as tb:
                 _note(tb, all_settings)
+    if any(one.host.NAME == CLAUDE for one in all_settings) and plugins_in(os.environ, os.getcwd()):
+        asked.screen.hint(PLUGIN_STAYS)
     asked.screen.give({"changed": bool(told), "hooks": told})
     return 0
 
@@ -238,6 +257,7 @@ def _status(asked: Asked) -> int:
         places = [settings_of(name, level, os.environ, project) for level in levels]
         installs = [looked_at(one) for one in places]
         on = any(one.found for one in installs)
+        plugins = plugins_in(os.environ, project) if name == CLAUDE else ()
         version = version_of(name, os.environ)
         proofs = [
             standing(own_directory(asked), one.settings, one.found, version) if one.found else None
@@ -249,13 +269,17 @@ def _status(asked: Asked) -> int:
                 "title": host(name).TITLE,
                 "here": is_installed(name, os.environ),
                 "version": version,
-                "installed": on,
-                "mode": _MODE if on else "",
+                "installed": on or bool(plugins),
+                "plugins": [one._asdict() for one in plugins],
+                "mode": _MODE if on or plugins else "",
                 "files": [
                     {**_file_told(one), "proof": standing_json(proof) if proof else None}
                     for one, proof in zip(installs, proofs, strict=True)
                 ],
-                "obstacles": list(obstacles(name, os.environ, project)) if on else [],
+                "obstacles": [
+                    *([TWICE] if plugins and any(one.found for one in installs) else []),
+                    *(obstacles(name, os.environ, project) if on or plugins else ()),
+                ],
                 "if_missing": host(name).COVERS_MISSING,
             }
         )
@@ -320,6 +344,8 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
             screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
         if one["proof"]:
             screen.say(f"  proof    {clean(one['proof']['detail'])}")
+    for plugin in told["plugins"]:
+        screen.say(f"  plugin   {clean(plugin['name'])}, enabled in {from_here(plugin['file'])}")
     for obstacle in told["obstacles"]:
         screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
     if told["installed"]:
@@ -328,7 +354,7 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _looks(options: Any) -> bool:
-    return options.action in ("status", "test") or options.dry_run
+    return options.action in ("status", "test", "shim") or options.dry_run
 
 
 COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)
