@@ -215,12 +215,7 @@ class _Judged:
         after = world_of(self._place)
         named = False
         wanted = self._wanted(standing)
-        if (
-            told.exit
-            and not self._left(standing, after)
-            and self._left(wanted, after)
-            and _asks_for_names(told)
-        ):
+        if told.exit and self._left(wanted, after) and _asks_for_names(told):
             if self._case.during:
                 return Cell(name, REFUSED, told.words)
             again = self._undone("--", str(self._place.project))
