@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from takeback.frontends.agents.event import Event, Kind, Tool
-from takeback.frontends.agents.shell_programs import Ending, Named, Touch, Value
+from takeback.frontends.agents.shell_programs import Named, ProcessEnd, Touch, Value
 from takeback.frontends.agents.shell_reach import reached
 from takeback.frontends.agents.shell_text import Unparsed
 
@@ -80,7 +80,7 @@ def refusal(
 def _hit(
     named: Named, guarded: Iterable[Guarded], process: GuardedProcess | None
 ) -> Guarded | GuardedProcess | None:
-    if isinstance(named, Ending):
+    if isinstance(named, ProcessEnd):
         return process if process and _ends(named, process) else None
     return next((one for one in guarded if _touches(named, one)), None)
 
@@ -178,7 +178,7 @@ def _inside(directory: str) -> list[str]:
 # Processes.
 
 
-def _ends(ending: Ending, process: GuardedProcess) -> bool:
+def _ends(ending: ProcessEnd, process: GuardedProcess) -> bool:
     if any(pid in (process.pid, -process.group, -1) for pid in ending.pids):
         return True
     if not ending.pattern or (ending.users and not set(ending.users) & set(process.users)):
