@@ -55,7 +55,7 @@ def _asked(host: str, event: str, seconds: float) -> tuple[int, bytes, bytes]:
     payload, environment = _read(), _environment()
     head = f"takeback 1 {host} {event} {posix.getppid()} {len(environment)} {len(payload)} {ROOT}\n"
     request = head.encode("utf-8", "surrogateescape") + environment + payload
-    until = monotonic() + seconds
+    answer, until = b"", monotonic() + seconds
     for _ in range(_TIMES):
         answer = _exchanged(request, until - monotonic())
         if answer not in (b"", b"again\n"):
