@@ -14,6 +14,10 @@ import pytest
 import takeback
 from takeback.frontends.agents.event import Event, Kind, Tool
 from takeback.frontends.agents.guard import Guarded, GuardedProcess, refusal
+from tests.agents.acts import daemons
+from tests.agents.family import Shell, Write
+from tests.agents.play import Prompt, Scene, play
+from tests.agents.stage import Place
 from tests.agents.talk import Talk, talking, until
 
 SOURCE = str(Path(takeback.__file__).parent.parent)
@@ -272,6 +276,41 @@ def test_an_agent_may_not_undo_the_installation(talk: Talk):
     assert settings.exists()
     assert command(talk, "undo", effect.id).returncode == 0
     assert command(talk, "status").stderr == "", "the person did that through takeback"
+
+
+# With a real agent, whose model says these calls.
+
+
+@pytest.mark.agents
+def test_claude_code_is_refused_and_what_it_does_all_the_same_is_noticed(place: Place):
+    store, settings = os.environ["TAKEBACK_STORE"], place.home / ".claude/settings.json"
+    os.environ |= {"HOME": str(place.home), "PYTHONPATH": SOURCE}
+    user = [sys.executable, "-m", "takeback"]
+    subprocess.run([*user, "hook", "install", "claude-code"], cwd=place.project, check=True, capture_output=True)
+    empties = "import pathlib; pathlib.Path.home().joinpath('.claude/settings.json').write_text('{}')"
+    turns = (
+        (Shell(f"rm -rf {store}"),),
+        (Write(str(settings), "{}"),),
+        (Shell(f"{sys.executable} -m takeback hook uninstall claude-code 2>&1; echo ended with $?"),),
+        (Shell(f'{sys.executable} -c "{empties}"'),),
+    )
+    scene = Scene("an agent that tries to get at the store", (Prompt("go", turns),), {})
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    played = play("claude-code", scene, place.home, place.project)
+
+    said = "\n".join(played.results)
+    assert f"`rm -rf {store}` would delete takeback's store" in said
+    assert "Write of" in said
+    assert "would change the settings with takeback's hooks" in said
+    assert "is for a person, and Claude Code started this command" in said
+    assert "ended with 3" in said
+    assert said.count("`takeback hook uninstall claude-code` switches takeback off.") == 2
+    heard = "".join(str(request) for request in played.requests)
+    assert "settings.json has no hooks of takeback any more" in heard
+    done = subprocess.run([*user, "status"], cwd=place.project, env=env, capture_output=True, text=True, check=False)
+    assert "settings.json has no hooks of takeback any more" in done.stderr
+    for process in daemons(store):
+        os.kill(process, 9)
 
 
 # The judgement alone.
