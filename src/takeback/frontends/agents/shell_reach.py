@@ -57,7 +57,7 @@ class _Walk:
             in_pipe = before in ("|", "|&") or after in ("|", "|&")
             place = self.place
             yield from self._simple(item, piped if before in ("|", "|&") else ())
-            piped = (*item.documents, *self._printed(item))
+            piped = (*item.documents, *self._printed(item)) if after in ("|", "|&") else ()
             if in_pipe or after == "&":
                 self.place = place  # each part of a pipe has a shell of its own
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Variables that an agent sets for what it starts and that no person sets.
 _MARKS: Mapping[str, str] = {
-    "CLAUDECODE": "Claude Code", "CODEX_THREAD_ID": "Codex", "CODEX_SANDBOX": "Codex",
+    "CLAUDECODE": "Claude Code", "CODEX_THREAD_ID": "Codex", "CODEX_TOOL_CALL_ID": "Codex", "CODEX_SANDBOX": "Codex",
     "CODEX_SANDBOX_NETWORK_DISABLED": "Codex", "CODEX_CI": "Codex", "GEMINI_CLI": "Gemini CLI", "OPENCODE": "opencode",
     "CURSOR_AGENT": "Cursor",
 }  # fmt: skip
