@@ -138,8 +138,9 @@ class _Reader:
             while True:
                 if self.at >= len(self.text):
                     break  # as a shell takes it: the end of the text ends it too
-                line, newline, _ = self.text[self.at :].partition("\n")
-                self.at += len(line) + len(newline)
+                newline = self.text.find("\n", self.at)
+                line = self.text[self.at : newline if newline >= 0 else None]
+                self.at += len(line) + 1
                 line = line.lstrip("\t") if stripped else line
                 if line == end:
                     break
