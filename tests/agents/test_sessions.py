@@ -1,6 +1,11 @@
 """A conversation as it is recorded: calls that go back alone, what others do meanwhile, what the agent is told."""
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,7 @@ import takeback
 from takeback.errors import Refused
 from takeback.model.effect import State
 from takeback.runs import checkpoints
+from tests.agents.stage import git
 from tests.agents.talk import Talk, talking, until
 
 
@@ -18,6 +24,13 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
         (talk.project / "one").write_text("1\n")
         (talk.project / "two").write_text("2\n")
         yield talk
+
+
+def takeback_says(talk: Talk, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "takeback", *words], cwd=talk.project, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
 
 
 def test_each_call_goes_back_alone(talk: Talk):
@@ -121,6 +134,52 @@ def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
     if talk.knows:
         assert f"{talk.place}/beside" in said.context
         assert talk.effects()[0].change.args["outside"] == [f"{talk.place}/beside"]
+        undone = takeback_says(talk, "undo", "--prompt")
+        assert f"{talk.place}/beside was changed outside" in undone.stdout
+        assert (talk.place / "beside").exists() and not (talk.project / "a").exists()
+
+
+def test_what_a_command_wrote_only_elsewhere_is_said(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    said = talk.shell(f"echo x > {talk.place}/beside")
+    assert talk.effects() == []
+    if talk.knows:
+        assert f"{talk.place}/beside is outside of the project" in said.context
+
+
+def test_a_ref_that_someone_else_moved_during_a_call_stays_unless_it_is_named(talk: Talk):
+    git(talk.project, "init", "--quiet")
+    git(talk.project, "add", "one")
+    git(talk.project, "commit", "--quiet", "--message", "first")
+    git(talk.project, "commit", "--quiet", "--message", "second", "--allow-empty")
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("git branch made", meanwhile=f"git -C {talk.project} branch -f made HEAD~1")
+    (effect,) = (one for one in talk.effects() if not one.change.facts.others)
+    with takeback.open(talk.store) as tb, suppress(Refused):
+        tb.undo(effect.id)
+    assert git(talk.project, "rev-parse", "made") == git(talk.project, "rev-parse", "HEAD~1")
+    told = takeback_says(talk, "undo", effect.id).stderr
+    named = re.search(r"-- (\S+)` takes back what you name", told)
+    assert named, told
+    takeback_says(talk, "undo", effect.id, "--", named[1])
+    assert "made" not in git(talk.project, "branch")
+
+
+def test_an_object_that_git_would_write_again_is_no_change(talk: Talk):
+    git(talk.project, "init", "--quiet")
+    git(talk.project, "add", "one")
+    objects = [path for path in (talk.project / ".git/objects").rglob("*") if path.is_file()]
+    for path in objects:
+        os.utime(path, (1, 1))
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("git hash-object -w one >&2")
+    assert all(path.stat().st_mtime > 1 for path in objects)
+    assert talk.effects() == []
+    talk.shell("git hash-object -w one two >&2")
+    assert talk.summaries() == ["Bash: git hash-object -w one two >&2"]
 
 
 def test_a_call_without_an_end_ends_with_the_next_prompt(talk: Talk):

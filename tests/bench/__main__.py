@@ -36,8 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
             module = importlib.import_module(f"tests.bench.{name}")
             own = os.path.join(directory, name)
             os.mkdir(own)
-            tables.append(module.measure(wishes._replace(directory=own)))
-            show(tables[-1])
+            measured = module.measure(wishes._replace(directory=own))
+            for table in (measured,) if isinstance(measured, Table) else measured:
+                tables.append(table)
+                show(table)
             sys.stdout.flush()
             shutil.rmtree(own)
     finally:

@@ -9,7 +9,7 @@ from takeback.errors import Conflict, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.remedy import Offer, Target, doubt_of
-from takeback.model.resource import display, shell_word
+from takeback.model.resource import SCHEME, display, shell_word
 
 ONLY = "only"  # in the first record of an undo's run: the paths that it takes, if these are not all
 BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had changed, and stayed
@@ -251,7 +251,8 @@ def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     targets = [target for target in effect.targets if target.resource in resources]
     if doubtful := [target.resource for target in targets if doubt_of(target)]:
         # A directory stands for all that is in it.
-        name = shell_word(doubtful[0] if len(doubtful) == 1 else commonpath(doubtful))
+        paths = [one.removeprefix(SCHEME) for one in doubtful]
+        name = shell_word(SCHEME + commonpath(paths))
         return f"`takeback undo {short(effect.id)} -- {name}` takes back what you name, also what others changed."
     states = [state for target in targets for state in (target.before, target.after)]
     if any("mixed" in state and "over" not in state for state in states):

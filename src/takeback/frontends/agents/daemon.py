@@ -239,7 +239,10 @@ class Daemon:
             payload = _object(request.payload)
             dialect = speaker(request.host, payload)
             event = dialect.read(payload, request.environment, _agent(request.parent))
-            return dialect.answer(event, payload, self._sessions.answer(event, request.environment))
+            answer = self._sessions.answer(event, request.environment)
+            if answer.refusal:
+                answer = answer._replace(refusal=refused(request.host, answer.refusal))
+            return dialect.answer(event, payload, answer)
         except TakebackError as error:
             return self._failed(request, f"{error} {error.way_on}".strip())
         except Exception as error:  # noqa: BLE001 whatever it is, no call is let through without a way back

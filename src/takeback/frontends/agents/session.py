@@ -202,9 +202,11 @@ class Session:
         if not key:
             return Answer()  # the call was not let through, or changes nothing
         more: dict[str, Any] = {"failed": True} if event.failed else {}
+        watch = self._core.watches.get(key)
         effect = self._finish(key, more)
         self._begin_between()
-        return Answer(context="\n".join(filter(None, (about_effect(effect), self._news()))))
+        outside = [display(one) for one in watch.outside] if watch else []
+        return Answer(context="\n".join(filter(None, (about_call(effect, outside), self._news()))))
 
     def _turn_ended(self, event: Event) -> Answer:
         self._close_calls(END_OF_TURN)
@@ -306,18 +308,16 @@ def _summary(event: Event) -> str:
 # What the model reads of it.
 
 
-def about_effect(effect: Effect | None) -> str:
-    """Only what is out of the ordinary: most calls need no word."""
-    if effect is None:
-        return ""
+def about_call(effect: Effect | None, outside: Sequence[str]) -> str:
+    """Only what is out of the ordinary: most calls need no word. A call may have no effect but `outside`."""
     said: list[str] = []
-    if outside := effect.change.args.get("outside", ()):
+    if outside := (effect.change.args.get("outside", ()) if effect else ()) or outside:
         verb = "is" if len(outside) == 1 else "are"
         said.append(
             f"takeback: {_listed(outside)} {verb} outside of the project, so what this call changed there cannot be "
             "taken back."
         )
-    if effect.remedy and effect.remedy.residue:
+    if effect and effect.remedy and effect.remedy.residue:
         said.append(f"takeback: undo of {short(effect.id)} is not exact: {effect.remedy.residue}.")
     return "\n".join(said)
 

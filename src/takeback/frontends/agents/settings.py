@@ -187,6 +187,50 @@ def without_hooks(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, _HOOKS: kept} if kept else {key: document[key] for key in document if key != _HOOKS}
 
 
+_SWITCHES = ("disableAllHooks", "hooksConfig")  # what makes a host run no hooks, though they are there
+
+
+def only_hooks(host: Host, path: str, data: bytes, is_plugin: bool) -> bytes:
+    """A copy for a test: our entries, for the usual store, and the switches that they obey. Nothing else."""
+    if is_plugin:
+        return re.sub(rb'^const STORE = ".*"$', b'const STORE = ""', data, count=1, flags=re.MULTILINE)
+    document = document_of(host, path, data)
+    hooks: dict[str, Any] = {}
+    for event, groups in _object(document.get(_HOOKS)).items():
+        if not isinstance(groups, list):
+            hooks[event] = groups  # a switch, in older versions of Gemini CLI
+        elif kept := [one for group in cast("list[Any]", groups) if (one := _only_ours(event, group))]:
+            hooks[event] = kept
+    switches = {name: document[name] for name in _SWITCHES if name in document}
+    return json.dumps({**host.PREAMBLE, **switches, _HOOKS: hooks}).encode()
+
+
+def _only_ours(event: str, group: Any) -> dict[str, Any] | None:
+    """A group, or an entry without one, with our commands alone."""
+    if found := parsed_command(event, _object(group).get("command")):
+        return {**group, "command": _without_store(found)}
+    inner = [
+        {**one, "command": _without_store(found)}
+        for one in _list(_object(group).get(_HOOKS))
+        if (found := parsed_command(event, _object(one).get("command")))
+    ]
+    return {**group, _HOOKS: inner} if inner else None
+
+
+def _without_store(found: HookCommand) -> str:
+    if not found.store:
+        return found.command
+    from shlex import join, quote, split
+
+    words, named = split(found.command), f"{_STORE}={quote(found.store)} "
+    if len(words) == 3 and words[2].startswith(named):
+        return join([*words[:2], words[2].removeprefix(named)])
+    raise Refused(
+        f"The hook for {found.event} was edited, so it cannot be copied for a test.",
+        hint="`takeback hook install` writes it again.",
+    )
+
+
 def rest_of(host: Host, document: dict[str, Any]) -> dict[str, Any]:
     """What is not ours, without empty lists: two documents alike in this differ only by an installation."""
     hooks = _object(without_hooks(document).get(_HOOKS))

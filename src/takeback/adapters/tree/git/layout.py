@@ -10,7 +10,7 @@ from takeback.adapters.file.content import file_bytes
 from takeback.adapters.file.states import FileState, same
 from takeback.adapters.tree.git.formats import MOST, NONE, meaning_of, packed_values
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import is_dir
+from takeback.adapters.tree.states import is_dir, only_time
 from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.model.resource import ancestors, quote, unquote
 from takeback.storage.protocols import Blobs
@@ -173,15 +173,17 @@ SHADOWED = "shadowed"  # of packed-refs: refs in it that have a file too, so tha
 
 
 def with_meaning(targets: Sequence[Target], blobs: Blobs) -> list[Target]:
-    """The same paths with their notes; none where only the stat cache of an index was written."""
+    """The same paths with their notes; none where git only wrote the stat cache of an index, or the time of an object
+    that it has already."""
     if not any(may_be_gits(target.resource) for target in targets):
         return list(targets)
     with Places(targets) as places:
         dirs = GitDirs(targets, places)
         spots = {target.resource: dirs.spot(target.resource) for target in targets}
         noted = [_noted(target, spots, blobs, places) for target in targets]
-    if all(_is_refreshed(target) or (is_dir(target.before) and is_dir(target.after)) for target in noted):
-        noted = [target for target in noted if not _is_refreshed(target)]
+    fresh = {target.resource for target in noted if _is_fresh(target, spots[target.resource])}
+    if all(one.resource in fresh or (is_dir(one.before) and is_dir(one.after)) for one in noted):
+        noted = [target for target in noted if target.resource not in fresh]
     return [marked(target, spots[target.resource]) for target in noted]
 
 
@@ -191,6 +193,12 @@ def marked(target: Target, spot: Spot | None) -> Target:
         return target
     apart = spot.part in _APART or _is_refreshed(target)
     return target._replace(after=target.after | {BY_MEANING: APART if apart else spot.part.value})
+
+
+def _is_fresh(target: Target, spot: Spot | None) -> bool:
+    """An object that git would write once more gets the present time instead. Agents cause that with their calls."""
+    is_object = spot is not None and spot.part is GitPart.OBJECT and not is_dir(target.before)
+    return _is_refreshed(target) or (is_object and only_time(target.before, target.after))
 
 
 def _is_refreshed(target: Target) -> bool:

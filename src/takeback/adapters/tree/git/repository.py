@@ -18,7 +18,7 @@ from takeback.adapters.tree.states import see
 from takeback.adapters.tree.undo import PathStep
 from takeback.model.content import name_of
 from takeback.model.plan import Obstacle, Outcome, TargetOutcome
-from takeback.model.remedy import Target
+from takeback.model.remedy import Target, doubt_of
 from takeback.model.resource import path_of
 
 _DEEPEST = 5  # as git: so many alternates of alternates
@@ -193,6 +193,10 @@ class GitDesk:
     def outcome(self, resource: str) -> Outcome | None:
         step = self.steps.get(resource)
         return step.outcome.outcome if step else None
+
+    def is_doubted(self, resource: str) -> bool:
+        """Whether it stays, because someone else may have had a part in it."""
+        return self.outcome(resource) is Outcome.EXCLUDED and bool(doubt_of(self.targets[resource]))
 
     def is_plain(self, resource: str) -> bool:
         """Whether its bytes are unchanged since the effect, and it goes back to its earlier state."""

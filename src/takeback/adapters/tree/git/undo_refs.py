@@ -34,6 +34,9 @@ class _Moved(NamedTuple):
 def plan_refs(desk: GitDesk) -> None:
     loose = {spot.name: resource for resource, spot in desk.of(GitPart.REF) if is_a_ref(desk, resource)}
     packed = f"{desk.home}/packed-refs" if desk.of(GitPart.PACKED) else ""
+    if packed and desk.is_doubted(packed):
+        return
+    loose = {name: resource for name, resource in loose.items() if not desk.is_doubted(resource)}
     if not loose and not packed:
         return
     moved = _moved(desk, loose, packed)

@@ -1,11 +1,11 @@
-"""`hook`: install takeback in a coding agent, take it out again, show what is installed."""
+"""`hook`: install takeback in a coding agent, take it out again, show what is installed, prove that it works."""
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Misuse
 from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import (
     HookSettings,
@@ -18,15 +18,24 @@ from takeback.frontends.agents.install import (
     uninstall,
     wanted_for,
 )
-from takeback.frontends.agents.settings import HookCommand, shim_path
-from takeback.frontends.cli.command import DRY_RUN, RUN, Asked, Command, Subcommand, flag, positional
-from takeback.frontends.cli.output.screen import clean, counted, from_here, listed, warn
+from takeback.frontends.cli.command import (
+    DRY_RUN,
+    RUN,
+    Asked,
+    Command,
+    Subcommand,
+    flag,
+    option,
+    positional,
+)
+from takeback.frontends.cli.output.screen import clean, counted, from_here, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory, session, store_path
 from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.frontends.cli.session.hook_proof import InstalledHooks
     from takeback.model.effect import Effect
 
 _HOST = positional("host", "AGENT", f"one of {', '.join(NAMES)}", nargs="?", choices=NAMES)
@@ -51,13 +60,23 @@ _PARTS = {
         "takeback hook status",
         (_HOST, *_WHERE),
     ),
+    "test": Subcommand(
+        "run the agent itself, apart from your settings, and prove that its calls are recorded and come back",
+        "takeback hook test claude-code",
+        (
+            positional("host", "AGENT", f"one of {', '.join(NAMES)}", choices=NAMES),
+            *_WHERE,
+            option("--program", "PATH", "the program of the agent; else the one on your PATH", default=""),
+        ),
+    ),
 }
 
 
 def _hook(asked: Asked) -> int:
     if asked.options.user and asked.options.project:
         raise Misuse("--user and --project exclude each other.", hint="Give one of them, or none for --user.")
-    return {"install": _install, "uninstall": _uninstall, "status": _status}[asked.options.action](asked)
+    does = {"install": _install, "uninstall": _uninstall, "status": _status, "test": _test}
+    return does[asked.options.action](asked)
 
 
 def _settings(asked: Asked, name: str) -> HookSettings:
@@ -195,40 +214,18 @@ def _told(settings: HookSettings, effects: "Sequence[Effect]") -> dict[str, Any]
     }
 
 
+def _test(asked: Asked) -> int:
+    from takeback.frontends.cli.session.hook_proof import test_hooks
+
+    return test_hooks(asked, _settings(asked, asked.options.host))
+
+
 # Status: it only reads.
-
-
-class _Install(NamedTuple):
-    """Hooks of takeback in one settings file."""
-
-    settings: HookSettings
-    found: tuple[HookCommand, ...]
-    trouble: str = ""  # why the file cannot be read
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong with the entries themselves."""
-        if not self.found:
-            return []
-        told: list[str] = []
-        names = {one.event for one in self.found}
-        missing = [point.name for point in self.settings.host.EVENTS if point.name not in names]
-        if missing and not self.settings.is_plugin:
-            told.append(f"No hook for {', '.join(missing)}.")
-        for what, paths in (
-            ("The interpreter", {one.python for one in self.found}),
-            ("The hook program", {one.shim for one in self.found}),
-        ):
-            told += [
-                f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
-            ]
-        if other := {one.shim for one in self.found} - {shim_path()}:
-            told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
-        return told
 
 
 def _status(asked: Asked) -> int:
     from takeback.frontends.agents.obstacles import obstacles, version_of
+    from takeback.frontends.cli.session.hook_proof import looked_at, standing, standing_json
 
     project = os.getcwd()
     levels = [
@@ -239,17 +236,25 @@ def _status(asked: Asked) -> int:
     told: list[dict[str, Any]] = []
     for name in [asked.options.host] if asked.options.host else NAMES:
         places = [settings_of(name, level, os.environ, project) for level in levels]
-        installs = [_looked(one) for one in places]
+        installs = [looked_at(one) for one in places]
         on = any(one.found for one in installs)
+        version = version_of(name, os.environ)
+        proofs = [
+            standing(own_directory(asked), one.settings, one.found, version) if one.found else None
+            for one in installs
+        ]
         told.append(
             {
                 "agent": name,
                 "title": host(name).TITLE,
                 "here": is_installed(name, os.environ),
-                "version": version_of(name, os.environ),
+                "version": version,
                 "installed": on,
                 "mode": _MODE if on else "",
-                "files": [_file_told(one) for one in installs],
+                "files": [
+                    {**_file_told(one), "proof": standing_json(proof) if proof else None}
+                    for one, proof in zip(installs, proofs, strict=True)
+                ],
                 "obstacles": list(obstacles(name, os.environ, project)) if on else [],
                 "if_missing": host(name).COVERS_MISSING,
             }
@@ -261,7 +266,7 @@ def _status(asked: Asked) -> int:
         asked.screen.say(
             "The daemon is running." if running else "The daemon is not running; the next hook starts it."
         )
-    elif not any(one["here"] for one in told):
+    elif not asked.options.host and not any(one["here"] for one in told):
         asked.screen.say("No coding agent was found on this machine.")
     return 0
 
@@ -286,14 +291,7 @@ def _answers(store: str) -> bool:
         os.close(handle)
 
 
-def _looked(settings: HookSettings) -> _Install:
-    try:
-        return _Install(settings, found_in(settings, content_of(settings.file)))
-    except TakebackError as error:
-        return _Install(settings, (), str(error))
-
-
-def _file_told(one: _Install) -> dict[str, Any]:
+def _file_told(one: "InstalledHooks") -> dict[str, Any]:
     return {
         "level": "user" if one.settings.user else "project",
         "file": one.settings.file,
@@ -320,6 +318,8 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
             )
         for problem in one["problems"]:
             screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
+        if one["proof"]:
+            screen.say(f"  proof    {clean(one['proof']['detail'])}")
     for obstacle in told["obstacles"]:
         screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
     if told["installed"]:
@@ -328,7 +328,7 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _looks(options: Any) -> bool:
-    return options.action == "status" or options.dry_run
+    return options.action in ("status", "test") or options.dry_run
 
 
 COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)

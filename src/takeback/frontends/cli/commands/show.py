@@ -72,6 +72,7 @@ def _show(asked: Asked) -> int:
             ("When", when(effect.at, today)),
             ("Way back", _way_back(effect)),
             ("Leaves", clean(effect.remedy.residue) if effect.remedy else ""),
+            ("Outside", clean(", ".join(effect.change.args.get("outside", ())))),
             ("Undoes", short(effect.undoes)),
             ("Saved", _overwritten(tb, effect)),
             ("Needs", ", ".join(short(id) for id in effect.needs)),

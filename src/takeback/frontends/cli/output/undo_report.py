@@ -167,6 +167,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
             screen.say(f"{words.past} {_amount(result, moves)} in {took(started)}.")
         _list_targets(asked, result, words.of_a_target, moves)
     _say_along(asked, result.along)
+    _say_elsewhere(asked, wanted, result)
     for id, paths in undone.items():
         whole = len(tb.effect(id).targets)
         stand = f"{whole - len(paths):,} of {counted(whole, 'path')} still stand"
@@ -201,6 +202,15 @@ def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
     whys = [_BONDS[one.bond].format(near(display(one.goes_with), place)) for one in along]
     lines = [f"{near(display(one.resource), place)}: {why}" for one, why in zip(along, whys, strict=True)]
     say_first(asked.screen.say, lines, _MOST_LISTED, "  with it   ")
+
+
+def _say_elsewhere(asked: Asked, wanted: WantedUndo, result: UndoResult) -> None:
+    """What a command changed outside of what was watched is in no effect."""
+    names = dict.fromkeys(one for effect in result.effects for one in effect.change.args.get("outside", ()))
+    if names and wanted.verb == "undo":
+        told = listed([near(one, here()) for one in names], _MOST_LISTED)
+        verb = "was" if len(names) == 1 else "were"
+        asked.screen.say(f"Not covered: {told} {verb} changed outside of what was watched.")
 
 
 def _say_before(asked: Asked, wanted: WantedUndo) -> None:
