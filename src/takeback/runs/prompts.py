@@ -245,13 +245,21 @@ def prompts_around(
     """By effect of a session: the prompt after which it took hold."""
     own = [one for one in effects if one.run in runs and is_session(runs[one.run])]
     points: dict[str, list[Checkpoint]] = {}
+    infos = dict(runs)
     for run in dict.fromkeys(one.run for one in own):
         oldest = min(one.order for one in own if one.run == run)
-        points[run] = list(reversed(_prompts_from(journal, run, oldest)))
-    return {
-        one.id: UnderPrompt(runs[one.run], next((p for p in points[one.run] if p.seq < one.order), None))
-        for one in own
-    }
+        found = _prompts_from(journal, run, oldest)
+        if not found:  # a command in a sandbox has a run of its own
+            session = session_of(journal, runs[run])
+            found = _points(journal, session)
+            infos |= {one.id: one for one in session.runs}
+        points[run] = list(reversed(found))
+    return {one.id: _under(infos, one, points[one.run]) for one in own}
+
+
+def _under(runs: Mapping[str, RunInfo], effect: Effect, newest_first: Sequence[Checkpoint]) -> UnderPrompt:
+    point = next((one for one in newest_first if one.seq < effect.order), None)
+    return UnderPrompt(runs[point.run if point else effect.run], point)
 
 
 def _prompts_from(journal: Journal, run: str, order: int) -> list[Checkpoint]:

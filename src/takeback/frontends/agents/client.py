@@ -27,3 +27,21 @@ def ask(store: str, event: str) -> bytes | None:
         finally:
             os.close(place)
     return None
+
+
+def answers(store: str) -> bool:
+    """Whether a daemon takes connections for this store. It hangs up when it is asked nothing."""
+    from socket import AF_UNIX, SOCK_STREAM, socket
+
+    try:
+        place = os.open(os.path.join(store, "hooks"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        with socket(AF_UNIX, SOCK_STREAM) as connection:
+            connection.connect(f"/proc/self/fd/{place}/socket")
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(place)

@@ -10,18 +10,24 @@ from takeback.frontends.agents.settings import (
     HookCommand,
     commands_in,
     document_of,
+    is_sandboxed,
     plugin_commands,
     plugin_text,
     rest_of,
     rewritten,
     with_hooks,
+    with_sandbox,
     without_hooks,
+    without_sandbox,
 )
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.effect import Effect
     from takeback.runs.run import Run
+
+
+WATCH, SANDBOX = "watch", "sandbox"
 
 
 class HookSettings(NamedTuple):
@@ -61,6 +67,60 @@ def found_in(settings: HookSettings, data: bytes | None) -> tuple[HookCommand, .
     if settings.is_plugin:
         return plugin_commands(data)
     return tuple(commands_in(document_of(settings.host, settings.file, data)))
+
+
+def mode_in(settings: HookSettings, data: bytes | None) -> str:
+    """How shell commands are covered: `watch` or `sandbox`."""
+    if data is None or settings.is_plugin:
+        return WATCH
+    return SANDBOX if is_sandboxed(document_of(settings.host, settings.file, data)) else WATCH
+
+
+def is_ours(settings: HookSettings, data: bytes | None) -> bool:
+    """Whether there is anything of takeback in the file."""
+    return bool(found_in(settings, data)) or mode_in(settings, data) == SANDBOX
+
+
+def why_mode(one: Host, mode: str) -> str:
+    if mode == SANDBOX:
+        return "you chose it: a command that fails leaves nothing; one in the background is watched"
+    if one.NO_SANDBOX:
+        return f"because {one.NO_SANDBOX}"
+    return f"the usual one; `takeback hook mode {SANDBOX} {one.NAME}` chooses the other"
+
+
+def refuse_no_sandbox(settings: HookSettings, store: str) -> None:
+    """Where commands could not run in one."""
+    from takeback.sandbox.ability import ability
+
+    one = settings.host
+    if one.NO_SANDBOX:
+        raise Refused(
+            f"{one.TITLE} cannot run its commands in a sandbox of takeback: {one.NO_SANDBOX}.",
+            hint="Nothing was changed. Its commands are watched.",
+        )
+    if not found_in(settings, content_of(settings.file)):
+        raise Refused(
+            f"{settings.file} has no hooks of takeback.",
+            hint=f"Nothing was changed. First run `takeback hook install {one.NAME}`.",
+        )
+    if not (able := ability(store)).engine:
+        raise Refused(
+            f"There is no sandbox here: {able.why.rstrip('.')}.",
+            hint="Nothing was changed. Commands are watched; `takeback doctor` says more.",
+        )
+
+
+def put_mode(run: "Run", settings: HookSettings, mode: str, store: str = "") -> "tuple[Effect, ...]":
+    """Nothing if it is the mode already. `store`: as for `install`."""
+    data = content_of(settings.file)
+    if data is None or settings.is_plugin:
+        return ()
+    document = document_of(settings.host, settings.file, data)
+    wanted = with_sandbox(settings.file, document, store) if mode == SANDBOX else without_sandbox(document)
+    if wanted == document:
+        return ()
+    return tuple(written(run, settings.file, data, rewritten(settings.host, data, wanted)))
 
 
 def content_of(path: str) -> bytes | None:
@@ -120,7 +180,7 @@ def written(run: "Run", path: str, data: bytes | None, wanted: bytes) -> "Iterat
 def uninstall(tb: "Takeback", run: "Run", settings: HookSettings) -> "tuple[Effect, ...]":
     """The bytes before the installation, if the file is as the installation left it; else without our entries."""
     done: list[Effect] = []
-    while found_in(settings, data := content_of(settings.file)):
+    while is_ours(settings, data := content_of(settings.file)):
         assert data is not None
         if undone := _undone(tb, settings, data):
             done += undone
@@ -129,7 +189,7 @@ def uninstall(tb: "Takeback", run: "Run", settings: HookSettings) -> "tuple[Effe
             effect = run.delete(settings.file)
             done += [effect] if effect else []
         else:
-            document = without_hooks(document_of(settings.host, settings.file, data))
+            document = without_hooks(without_sandbox(document_of(settings.host, settings.file, data)))
             done += written(run, settings.file, data, rewritten(settings.host, data, document))
         break
     return tuple(done)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse, Refused, TakebackError
-from takeback.frontends.agents.event import Answer, Event, Kind, Tool, fingerprint
+from takeback.frontends.agents.event import Answer, Event, Kind, Tool, digest, fingerprint
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.resource import display
@@ -183,6 +183,8 @@ class Session:
         about: dict[str, Any] = {"session": self.id, "call": fingerprint(event), "tool": event.name}
         about |= {"member": event.member} if event.member else {}
         about |= {"process": self._process} if self._process else {}
+        if event.tool is Tool.SHELL:
+            about |= {"command": digest(event.command), "background": event.background}
         key = self._key(event)
         if event.tool is Tool.EDIT and event.paths:
             self._run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()

@@ -12,7 +12,9 @@ from takeback.frontends.agents import hosts
 from takeback.frontends.agents.hosts import HookPoint, Host
 
 _SHIM = re.compile(r"takeback/frontends/agents/shim\.py(?!\w)")
+_SANDBOXED = re.compile(r"takeback/frontends/agents/sandboxed\.py(?!\w)")
 _HOOKS = "hooks"
+_ENV, _PREFIX = "env", "CLAUDE_CODE_SHELL_PREFIX"
 _STORE = "TAKEBACK_STORE"
 
 
@@ -134,6 +136,8 @@ def entries_in(document: Any) -> dict[str, list[Any]]:
     found = {
         event: [one for one in _list(groups) if _without(one) is not one] for event, groups in events.items()
     }
+    if is_sandboxed(document):
+        found[_PREFIX] = [_object(_object(document).get(_ENV))[_PREFIX]]
     return {event: groups for event, groups in found.items() if groups}
 
 
@@ -187,6 +191,46 @@ def without_hooks(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, _HOOKS: kept} if kept else {key: document[key] for key in document if key != _HOOKS}
 
 
+# The program before each command, in mode `sandbox`. So far only Claude Code has a setting for it.
+
+
+def shell_prefix(store: str = "") -> str:
+    """Claude Code takes the last " -" for the end of the program's path, and all after it as it stands."""
+    from shlex import quote
+
+    place = os.path.join(os.path.dirname(shim_path()), "sandboxed.py")
+    if " -" in f"{sys.executable} {place} {store}":
+        raise Refused(
+            "Claude Code cannot start a program before a command whose path holds ` -`.",
+            hint="Nothing was changed. Install takeback, or put the store, in a directory with another name.",
+        )
+    return " ".join((sys.executable, "-IS", quote(place), *([quote(store)] if store else [])))
+
+
+def is_sandboxed(document: Any) -> bool:
+    prefix = _object(_object(document).get(_ENV)).get(_PREFIX)
+    return isinstance(prefix, str) and bool(_SANDBOXED.search(prefix))
+
+
+def with_sandbox(path: str, document: dict[str, Any], store: str = "") -> dict[str, Any]:
+    env = document.get(_ENV, {})
+    if not isinstance(env, dict):
+        raise Refused(f"{path}: `env` is not an object.", hint=_FIX)
+    if _PREFIX in env and not is_sandboxed(document):
+        raise Refused(
+            f"{path} sets {_PREFIX} already, and Claude Code starts one program before a command.",
+            hint="Nothing was changed. Remove it there, then try again.",
+        )
+    return {**document, _ENV: {**cast("dict[str, Any]", env), _PREFIX: shell_prefix(store)}}
+
+
+def without_sandbox(document: dict[str, Any]) -> dict[str, Any]:
+    if not is_sandboxed(document):
+        return document
+    env = {name: value for name, value in _object(document.get(_ENV)).items() if name != _PREFIX}
+    return {**document, _ENV: env} if env else {name: document[name] for name in document if name != _ENV}
+
+
 _SWITCHES = ("disableAllHooks", "hooksConfig")  # what makes a host run no hooks, though they are there
 
 
@@ -233,6 +277,7 @@ def _without_store(found: HookCommand) -> str:
 
 def rest_of(host: Host, document: dict[str, Any]) -> dict[str, Any]:
     """What is not ours, without empty lists: two documents alike in this differ only by an installation."""
+    document = without_sandbox(document)
     hooks = _object(without_hooks(document).get(_HOOKS))
     kept = {event: groups for event, groups in hooks.items() if groups != []}
     return {**host.PREAMBLE, **document, _HOOKS: kept}

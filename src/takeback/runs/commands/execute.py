@@ -277,4 +277,4 @@ def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> C
 
 def _begun(request: CommandRequest, coverage: str) -> Change:
     args = {"argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage}
-    return Change(ADAPTER, "run", file_resource(request.cwd), shown(request.argv), args)
+    return Change(ADAPTER, "run", file_resource(request.cwd), request.says or shown(request.argv), args)

@@ -74,6 +74,7 @@ class CommandRequest(NamedTuple):
     hold: bool = False
     on_failure: str = "undo"
     dry_run: bool = False
+    says: str = ""  # what it is called in a list; empty: its words
 
 
 def words_of(command: "Sequence[str] | str") -> tuple[str, ...]:

@@ -36,6 +36,7 @@ class Host(Protocol):
     COVERS_MISSING: str  # what happens to a call if takeback is missing or broken
     PROJECT: str  # the directory of its settings in a project
     TRUST: str  # what a person must do before the host runs the hooks; empty for nothing
+    NO_SANDBOX: str  # why its shell commands are watched and not run in a sandbox; empty where they can be
     COMMENTS: bool  # whether its settings may have comments
     PREAMBLE: Mapping[str, Any]  # what its settings need beside the hooks
 

@@ -20,6 +20,7 @@ NAME, TITLE, PROGRAM = "claude-code", "Claude Code", "claude"
 PROJECT = ".claude"
 COVERS_MISSING = "the call is denied, also by versions that ignore onFailure"
 TRUST = ""
+NO_SANDBOX = ""
 COMMENTS = False  # with a comment in it the whole file is ignored, without a word
 PREAMBLE: Mapping[str, Any] = {}
 # Tools that change nothing themselves. The calls of a subagent have hooks of their own.

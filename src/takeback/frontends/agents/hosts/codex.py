@@ -19,6 +19,7 @@ TRUST = (
     "Codex runs a hook only after you trusted it: start `codex` in the project and accept the hooks it asks about, "
     "or review them with /hooks. In scripts, `codex exec --dangerously-bypass-hook-trust` runs them without that."
 )
+NO_SANDBOX = "takeback knows no setting of Codex that puts a program before a command"
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {}
 # They change nothing themselves; what a subagent calls has hooks of its own.

@@ -13,6 +13,7 @@ NAME, TITLE, PROGRAM = "cursor", "Cursor", "cursor-agent"
 PROJECT = ".cursor"
 COVERS_MISSING = "the call is denied (failClosed)"
 TRUST = ""
+NO_SANDBOX = "takeback knows no setting of Cursor that puts a program before a command"
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {"version": 1}
 READS = frozenset((

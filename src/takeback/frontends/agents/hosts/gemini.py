@@ -19,6 +19,7 @@ TRUST = (
     "Gemini CLI runs hooks only in a folder that you trust: start `gemini` there and answer its question, or use "
     "/permissions. It warns once about hooks in the settings of a project."
 )
+NO_SANDBOX = "takeback knows no setting of Gemini CLI that puts a program before a command"
 COMMENTS = True
 PREAMBLE: Mapping[str, Any] = {}
 READS = frozenset((

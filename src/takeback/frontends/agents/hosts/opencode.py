@@ -21,6 +21,7 @@ NAME, TITLE, PROGRAM = "opencode", "opencode", "opencode"
 PROJECT = ".opencode"
 COVERS_MISSING = "the call is denied: the plugin throws if the shim does not answer"
 TRUST = ""
+NO_SANDBOX = "the `shell` of opencode is for your terminal too, not for the commands of the agent alone"
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {}
 READS = frozenset((

@@ -5,18 +5,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.agents.client import answers
 from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import (
+    SANDBOX,
+    WATCH,
     HookSettings,
     content_of,
-    found_in,
     hosts_here,
     install,
     is_installed,
+    is_ours,
+    mode_in,
+    put_mode,
+    refuse_no_sandbox,
     settings_of,
     uninstall,
     wanted_for,
+    why_mode,
 )
 from takeback.frontends.agents.plugins import CLAUDE, PLUGIN_STAYS, TWICE, plugins_in
 from takeback.frontends.agents.settings import shim_path
@@ -45,7 +52,6 @@ _WHERE = (
     flag("--user", "in your own settings, for all projects (the default)"),
     flag("--project", "in the settings of this project"),
 )
-_MODE = "watch"
 _PARTS = {
     "install": Subcommand(
         "add takeback's hooks to the settings of an agent",
@@ -61,6 +67,22 @@ _PARTS = {
         "show where hooks are installed and what keeps them from running",
         "takeback hook status",
         (_HOST, *_WHERE),
+    ),
+    "mode": Subcommand(
+        "show or choose how an agent's shell commands are covered: watched, or run in a sandbox",
+        "takeback hook mode sandbox claude-code",
+        (
+            positional(
+                "mode",
+                "MODE",
+                "watch or sandbox; without it the mode is shown",
+                nargs="?",
+                choices=(WATCH, SANDBOX),
+            ),
+            positional("host", "AGENT", f"one of {', '.join(NAMES)}", choices=NAMES),
+            *_WHERE,
+            RUN,
+        ),
     ),
     "shim": Subcommand(
         "print the interpreter and the program that a hook starts, for a plugin that calls them itself",
@@ -84,7 +106,7 @@ def _hook(asked: Asked) -> int:
         return _shim(asked)
     if asked.options.user and asked.options.project:
         raise Misuse("--user and --project exclude each other.", hint="Give one of them, or none for --user.")
-    does = {"install": _install, "uninstall": _uninstall, "status": _status, "test": _test}
+    does = {"install": _install, "uninstall": _uninstall, "mode": _mode, "status": _status, "test": _test}
     return does[asked.options.action](asked)
 
 
@@ -153,7 +175,7 @@ def _say_installed(asked: Asked, settings: HookSettings, effects: "Sequence[Effe
         screen.say(f"takeback's hooks for {one.TITLE} were installed already in {shown}.")
     else:
         screen.say(f"Installed hooks for {one.TITLE} in {shown}: {screen.id(effects[-1].id)}")
-        screen.say(f"Mode: {_MODE}. Sessions that are open now do not have them yet.")
+        screen.say(f"Mode: {_said_mode(settings)}. Sessions that are open now do not have them yet.")
         if not settings.user:
             screen.say("The hooks hold paths of this machine: do not commit this file.")
     if one.TRUST:
@@ -163,7 +185,7 @@ def _say_installed(asked: Asked, settings: HookSettings, effects: "Sequence[Effe
 def _uninstall(asked: Asked) -> int:
     names: Sequence[str] = [asked.options.host] if asked.options.host else NAMES
     all_settings = [_settings(asked, name) for name in names]
-    found = [one for one in all_settings if found_in(one, content_of(one.file))]
+    found = [one for one in all_settings if is_ours(one, content_of(one.file))]
     if asked.options.dry_run:
         for one in found:
             asked.screen.say(f"Would remove takeback's hooks from {from_here(one.file)}.")
@@ -233,6 +255,37 @@ def _told(settings: HookSettings, effects: "Sequence[Effect]") -> dict[str, Any]
     }
 
 
+def _mode(asked: Asked) -> int:
+    options, settings = asked.options, _settings(asked, asked.options.host)
+    one, screen = settings.host, asked.screen
+    effects: tuple[Effect, ...] = ()
+    if options.mode == SANDBOX:
+        refuse_no_sandbox(settings, own_directory(asked))
+    if options.mode and options.mode != mode_in(settings, content_of(settings.file)):
+        with opened(asked) as tb, session(asked, tb) as run:
+            effects = put_mode(run, settings, options.mode, _named_store(asked))
+            asked.made.extend(effect.id for effect in effects)
+            _note(tb, [settings])
+    mode = mode_in(settings, content_of(settings.file))
+    screen.say(f"{one.TITLE}: mode {mode}, {why_mode(one, mode)}.")
+    if effects:
+        screen.hint("Sessions that are open now keep the mode that they began with.")
+    screen.give(_told(settings, effects) | {"mode": mode, "why": why_mode(one, mode)})
+    return 0
+
+
+def _mode_at(settings: HookSettings) -> str:
+    try:
+        return mode_in(settings, content_of(settings.file))
+    except TakebackError:
+        return WATCH  # what keeps the file from being read is said elsewhere
+
+
+def _said_mode(settings: HookSettings) -> str:
+    mode = mode_in(settings, content_of(settings.file))
+    return f"{mode}, {why_mode(settings.host, mode)}"
+
+
 def _test(asked: Asked) -> int:
     from takeback.frontends.cli.session.hook_proof import test_hooks
 
@@ -257,6 +310,7 @@ def _status(asked: Asked) -> int:
         places = [settings_of(name, level, os.environ, project) for level in levels]
         installs = [looked_at(one) for one in places]
         on = any(one.found for one in installs)
+        mode = next((SANDBOX for one in places if _mode_at(one) == SANDBOX), WATCH)
         plugins = plugins_in(os.environ, project) if name == CLAUDE else ()
         version = version_of(name, os.environ)
         proofs = [
@@ -271,7 +325,8 @@ def _status(asked: Asked) -> int:
                 "version": version,
                 "installed": on or bool(plugins),
                 "plugins": [one._asdict() for one in plugins],
-                "mode": _MODE if on or plugins else "",
+                "mode": mode if on or plugins else "",
+                "why": why_mode(host(name), mode) if on or plugins else "",
                 "files": [
                     {**_file_told(one), "proof": standing_json(proof) if proof else None}
                     for one, proof in zip(installs, proofs, strict=True)
@@ -284,7 +339,7 @@ def _status(asked: Asked) -> int:
             }
         )
         _say_status(asked, told[-1])
-    running = _answers(own_directory(asked))
+    running = answers(own_directory(asked))
     asked.screen.give({"agents": told, "daemon": {"running": running}})
     if any(one["installed"] for one in told):
         asked.screen.say(
@@ -293,26 +348,6 @@ def _status(asked: Asked) -> int:
     elif not asked.options.host and not any(one["here"] for one in told):
         asked.screen.say("No coding agent was found on this machine.")
     return 0
-
-
-def _answers(store: str) -> bool:
-    """Whether a daemon takes connections for this store. It hangs up when it is asked nothing."""
-    import socket
-
-    from takeback.frontends.agents.daemon import directory_of
-
-    try:
-        handle = os.open(directory_of(store), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(f"/proc/self/fd/{handle}/socket")
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
 
 
 def _file_told(one: "InstalledHooks") -> dict[str, Any]:
@@ -349,12 +384,12 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
     for obstacle in told["obstacles"]:
         screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
     if told["installed"]:
-        screen.say(f"  mode     {told['mode']}")
+        screen.say(f"  mode     {told['mode']}: {told['why']}")
         screen.say(f"  If takeback is missing or broken: {clean(told['if_missing'])}.")
 
 
 def _looks(options: Any) -> bool:
-    return options.action in ("status", "test", "shim") or options.dry_run
+    return options.action in ("status", "test", "shim") or getattr(options, "dry_run", False)
 
 
 COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)

@@ -1,0 +1,255 @@
+"""Mode `sandbox`: the real Claude Code runs its commands through takeback, and its rules do not notice."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from takeback.frontends.agents.settings import shell_prefix
+from tests.agents.acts import daemons
+from tests.agents.family import Shell
+from tests.agents.play import Played, Scene, play
+from tests.agents.scenes import ASKED, DENIED, RULES, scene
+from tests.agents.stage import Place, differences
+from tests.sandbox.scenes import USER, give, make_home
+
+PROGRAM = shell_prefix().split(" -IS ")[1]
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_stays() -> Iterator[None]:
+    yield
+    for process in daemons(os.environ["TAKEBACK_STORE"]):
+        os.kill(process, 9)
+
+
+def takeback(place: Place, *words: str) -> "subprocess.CompletedProcess[str]":
+    return ran([sys.executable, "-m", "takeback", *words], place, os.environ)
+
+
+def ran(
+    words: Sequence[str], place: Place, environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        words, cwd=place.project, env={**environment, "HOME": str(place.home)}, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+
+
+def played(place: Place, one: Scene) -> Played:
+    for words in (("install", "claude-code"), ("mode", "sandbox", "claude-code")):
+        done = takeback(place, "hook", *words)
+        assert done.returncode == 0, done.stderr
+    return play("claude-code", one, place.home, place.project)
+
+
+def effects(place: Place) -> list[str]:
+    """What is in force, as `log` calls it."""
+    found = json.loads(takeback(place, "log", "--json").stdout)
+    return [one["summary"] for one in found if one["summary"].startswith("Bash")]
+
+
+@pytest.mark.agents
+def test_a_command_is_one_effect_and_the_next_begins_where_it_ended(place: Place) -> None:
+    before = place.look()
+
+    made = played(
+        place,
+        scene(
+            "cd", Shell("cd docs; echo one > one.txt"), Shell("pwd; echo two > 'two \"words'.txt"), wants={}
+        ),
+    )
+
+    assert made.results[1].strip() == str(place.project / "docs")
+    assert sorted(effects(place)) == [
+        "Bash: cd docs; echo one > one.txt",
+        "Bash: pwd; echo two > 'two \"words'.txt",
+    ]
+    assert (place.project / "docs/one.txt").read_text() == "one\n"
+    undone = takeback(place, "undo", "--session")
+    assert undone.returncode == 0, undone.stderr
+    assert differences(before, place.look()) == {}
+
+
+@pytest.mark.agents
+def test_a_failing_command_leaves_nothing(place: Place) -> None:
+    before = place.look()
+
+    made = played(place, scene("fail", Shell("echo half > half.txt; rm docs/a.md; exit 3"), wants={}))
+
+    assert made.results[0].startswith("Exit code 3")
+    assert "Its changes were dropped" in made.results[0]
+    assert differences(before, place.look()) == {}
+
+
+@pytest.mark.agents
+def test_the_rules_judge_the_command_that_the_model_asked_for(place: Place) -> None:
+    turns = (Shell("rm docs/a.md"), Shell("touch asked.txt"), Shell("mkdir made"))
+    before = place.look()
+
+    made = played(place, scene("rules", *turns, wants={}, rules=RULES))
+
+    assert DENIED["claude-code"] in made.results[0]
+    assert ASKED["claude-code"] in made.results[1]
+    assert differences(before, place.look(), times=False) == {"made": "added"}
+
+
+@pytest.mark.agents
+def test_a_command_in_the_background_is_seen_at_once(place: Place) -> None:
+    seen: dict[str, bool] = {}
+
+    def look(now: object) -> None:
+        seen["begun"] = (place.project / "begun.txt").exists()
+
+    one = scene(
+        "job",
+        Shell("echo begun > begun.txt; {job}; echo late > late.txt", background=True),
+        wants={},
+        meetings={"job": look},
+    )
+    played(place, one)
+
+    assert seen == {"begun": True}
+
+
+@pytest.mark.agents
+@pytest.mark.root
+def test_of_parallel_commands_of_an_ordinary_user_each_has_its_own(open_place: Place) -> None:
+    place, made = open_place, make_home()
+    store = made.directory / "store"
+
+    def takeback(*words: str) -> "subprocess.CompletedProcess[str]":
+        code = (
+            f"import sys; sys.path[:0] = [{str(made.library)!r}]; "
+            "from takeback.frontends.cli.main import main; main()"
+        )
+        rights = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+        done = ran(
+            [*rights, made.python, "-I", "-B", "-c", code, *words], place,
+            {"PATH": os.environ["PATH"], "TAKEBACK_STORE": str(store)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done
+
+    try:
+        store.mkdir(0o700)
+        for path in (place.top, place.home, store):
+            give(path)
+        os.environ["TAKEBACK_STORE"] = str(store)
+        takeback("hook", "install", "claude-code")
+        takeback("hook", "mode", "sandbox", "claude-code")
+        before = place.look()
+        # Those that only read, as Claude Code sees it, run at the same time: it does not look into `sed`.
+        turn = tuple(Shell(f"cat README.md; sleep 1; echo {one} > {one}.txt") for one in "ab")
+
+        play("claude-code", scene("two", turn, wants={}), place.home, place.project, user=USER)
+
+        assert differences(before, place.look(), times=False) == {"a.txt": "added", "b.txt": "added"}
+        (one,) = (one for one in json.loads(takeback("log", "--json").stdout) if "a.txt" in one["summary"])
+        takeback("undo", one["id"])
+        assert differences(before, place.look(), times=False) == {"b.txt": "added"}
+        takeback("undo", "--session")
+        assert differences(before, place.look(), times=False) == {}
+        for process in daemons(str(store)):
+            os.kill(process, 9)
+    finally:
+        shutil.rmtree(made.directory)
+
+
+# Without an agent.
+
+
+def program(line: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-I", "-S", PROGRAM, line], env=environment, input="said", capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_a_hook_runs_as_it_is(tmp_path: Path) -> None:
+    done = program(f"cat > {tmp_path}/said; exit 7", {"CLAUDE_PROJECT_DIR": str(tmp_path)})
+    assert (done.returncode, (tmp_path / "said").read_text(), done.stderr) == (7, "said", "")
+
+
+def test_a_line_of_another_form_does_not_run(tmp_path: Path) -> None:
+    done = program(f"touch {tmp_path}/made", {"PATH": "/usr/bin"})
+    assert done.returncode == 125
+    assert "takeback hook mode watch claude-code" in done.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def line_of(command: str, note: Path) -> str:
+    from shlex import quote
+
+    return f"true && eval {quote(command)} < /dev/null && pwd -P >| {quote(str(note))}"
+
+
+def test_a_line_runs_without_an_agent_too(tmp_path: Path) -> None:
+    note, environment = tmp_path / "with space/claude-1-cwd", {**os.environ, "SHELL": "/bin/bash"}
+    note.parent.mkdir()
+    environment.pop("CLAUDE_PROJECT_DIR", None)
+    done = program(line_of(f"cd {tmp_path} && echo ' && eval ' > made", note), environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (note.read_text(), (tmp_path / "made").read_text()) == (f"{tmp_path}\n", " && eval \n")
+    failed = program(line_of(f"cd /; echo more > {tmp_path}/made; false", note), environment)
+    assert failed.returncode == 1
+    assert (note.read_text(), (tmp_path / "made").read_text()) == (f"{tmp_path}\n", " && eval \n")
+
+
+@pytest.fixture
+def settings(place: Place) -> Path:
+    file = place.home / ".claude/settings.json"
+    file.parent.mkdir()
+    file.write_text('{\n  "env": {"A": "1"},  \n  "model": "x"\n}\n')
+    return file
+
+
+def test_a_mode_is_chosen_shown_and_taken_back(place: Place, settings: Path) -> None:
+    first = settings.read_bytes()
+    assert takeback(place, "hook", "mode", "sandbox", "claude-code").returncode == 3  # no hooks yet
+    assert takeback(place, "hook", "install", "claude-code").returncode == 0
+    hooks = settings.read_bytes()
+    assert "mode watch" in takeback(place, "hook", "mode", "claude-code").stdout
+
+    assert takeback(place, "hook", "mode", "sandbox", "claude-code").returncode == 0
+    chosen = settings.read_bytes()
+    assert json.loads(chosen)["env"] == {"A": "1", "CLAUDE_CODE_SHELL_PREFIX": shell_prefix()}
+    assert not json.loads(takeback(place, "hook", "mode", "sandbox", "claude-code", "--json").stdout)[
+        "changed"
+    ]
+    assert "installed already" in takeback(place, "hook", "install", "claude-code").stdout
+    assert settings.read_bytes() == chosen
+    assert "mode     sandbox" in takeback(place, "hook", "status", "claude-code").stdout
+
+    assert takeback(place, "hook", "mode", "watch", "claude-code").returncode == 0
+    assert json.loads(settings.read_bytes()) == json.loads(hooks)
+    takeback(place, "hook", "mode", "sandbox", "claude-code")
+    assert takeback(place, "hook", "uninstall", "claude-code").returncode == 0
+    assert settings.read_bytes() == first
+
+
+def test_what_another_program_has_there_stays(place: Place, settings: Path) -> None:
+    settings.write_text('{"env": {"CLAUDE_CODE_SHELL_PREFIX": "/usr/bin/nice -n"}}')
+    takeback(place, "hook", "install", "claude-code")
+    before = settings.read_bytes()
+    refused = takeback(place, "hook", "mode", "sandbox", "claude-code")
+    assert refused.returncode == 3
+    assert "CLAUDE_CODE_SHELL_PREFIX already" in refused.stderr
+    assert takeback(place, "hook", "mode", "watch", "claude-code").returncode == 0
+    assert settings.read_bytes() == before
+
+
+@pytest.mark.parametrize("agent", ["codex", "gemini", "opencode", "cursor"])
+def test_other_agents_are_watched_and_it_says_why(place: Place, agent: str) -> None:
+    takeback(place, "hook", "install", agent)
+    refused = takeback(place, "hook", "mode", "sandbox", agent)
+    assert refused.returncode == 3
+    assert "cannot run its commands in a sandbox" in refused.stderr
+    (told,) = json.loads(takeback(place, "hook", "status", agent, "--json").stdout)["agents"]
+    assert told["mode"] == "watch"
+    assert told["why"].startswith("because ")
