@@ -73,13 +73,13 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
     from takeback.runs.run import Run
     from takeback.runs.scope import opening
 
-    conversation = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    env = dict(os.environ)
     words = split(wrapped)
     command = words[words.index("eval") + 1]
-    shell = os.environ.get("CLAUDE_CODE_SHELL") or os.environ.get("SHELL", "")
+    shell = env.get("CLAUDE_CODE_SHELL") or env.get("SHELL", "")
     shell = shell if os.path.basename(shell) in ("bash", "zsh") else "/bin/bash"
     with takeback.open(store) as tb:
-        name = session_name("claude-code", conversation)
+        name = session_name("claude-code", env.get("CLAUDE_CODE_SESSION_ID", ""))
         runs = [one for one in tb.store.journal.runs() if one.name == name]
         if not _is_in_background(tb, runs, command):
             _refuse_without_sandbox(tb.path)
@@ -89,7 +89,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
                 {"project": runs[-1].project} if runs and runs[-1].project else opening(tb.store.journal)
             )
             request = CommandRequest(
-                (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), dict(os.environ), says=_said(command)
+                (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command)
             )
             core = opened_of(tb).open_run(name, "claude-code", OnDeath.LEAVE, belongs)
             with Run(core) as run:
@@ -126,7 +126,7 @@ def _refuse_without_sandbox(place: str) -> None:
 
 
 def _is_in_background(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> bool:
-    """Whether the agent goes on while it runs: then what it changes is seen at once, and it is watched. The hook before
+    """Whether the agent does not wait for it: then what it changes is seen at once, and it is watched. The hook before
     the call has noted it."""
     from takeback.frontends.agents.event import digest
     from takeback.storage.protocols import Query

@@ -175,7 +175,7 @@ def _say_installed(asked: Asked, settings: HookSettings, effects: "Sequence[Effe
         screen.say(f"takeback's hooks for {one.TITLE} were installed already in {shown}.")
     else:
         screen.say(f"Installed hooks for {one.TITLE} in {shown}: {screen.id(effects[-1].id)}")
-        screen.say(f"Mode: {_said_mode(settings)}. Sessions that are open now do not have them yet.")
+        screen.say(f"Mode: {_said_mode(settings)}.\nSessions that are open now do not have them yet.")
         if not settings.user:
             screen.say("The hooks hold paths of this machine: do not commit this file.")
     if one.TRUST:
