@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import puppet
 from tests.sandbox.scenes import USER, Home, make_home
 
 pytestmark = pytest.mark.root
@@ -95,3 +96,20 @@ def test_a_file_that_cannot_be_written_is_refused(person: Person) -> None:
     assert done.returncode not in (0, 2), done
     assert file.read_text() == '{"model": "opus"}'
     assert os.listdir(file.parent) == ["settings.json"]
+
+
+def test_hooks_are_proven_though_the_kernel_may_not_say_who_made_a_change(person: Person) -> None:
+    program = person.home / "claude"
+    program.write_text(f"#!{person.made.python} -B\n{Path(puppet.__file__).read_text()}\nmain('')\n")
+    program.chmod(0o755)
+    person.takeback("hook", "install", "claude-code")
+
+    done = person.takeback("hook", "test", "claude-code", "--program", str(program), "--json")
+
+    assert done.returncode == 0, done
+    checks = json.loads(done.stdout)["checks"]
+    assert [one["held"] for one in checks] == [True] * 5
+    assert "with the project named" in checks[2]["detail"]
+    (proof,) = (person.state / "takeback/hooks/proofs").iterdir()
+    assert proof.stat().st_mode & 0o777 == 0o600
+    assert proof.parent.stat().st_mode & 0o777 == 0o700

@@ -155,6 +155,42 @@ def test_what_gemini_was_asked_not_to_run(takeback: CommandLine, world: World, h
     assert "names takeback" in obstacle
 
 
+def findings(takeback: CommandLine, **environment: str) -> list[tuple[str, str]]:
+    """Of the agents, in `doctor`."""
+    told = takeback.done("doctor", "--json", **environment).json["findings"]
+    return [(one["level"], one["detail"]) for one in told if one["name"].endswith(": hooks")]
+
+
+def test_doctor_names_hooks_without_proof_and_starts_no_agent(
+    takeback: CommandLine, world: World, home: Path, tmp_path: Path
+) -> None:
+    path = program(tmp_path, "claude", target="2.1.197")
+    assert findings(takeback, **path) == []
+    takeback.done("hook", "install", "claude-code")
+    takeback.done("hook", "install", "cursor", "--project")
+    put(home / ".codex/hooks.json", "{broken")
+    put(world / ".claude/settings.json", {"disableAllHooks": True})
+    before = picture(os.fsencode(home)), world.picture()
+
+    found = findings(takeback, **path)
+
+    project = os.fspath(world.root)
+    assert found == [
+        ("weak", f"{home}/.claude/settings.json: never proven"),
+        ("weak", f"`disableAllHooks` is set in {project}/.claude/settings.json: Claude Code runs no hooks."),
+        ("weak", found[2][1]),
+        (
+            "weak",
+            f"{home}/.codex/hooks.json is not valid JSON: line 1, column 2: {found[3][1].split(': ')[-1]}",
+        ),
+        ("weak", f"{project}/.cursor/hooks.json: cannot be proven: Cursor cannot be run without a person"),
+    ]
+    assert "may ignore `onFailure`" in found[2][1]
+    assert "takeback hook test claude-code" in takeback.done("doctor", **path).out
+    assert (picture(os.fsencode(home)), world.picture()) == before
+    assert not (tmp_path / "started").exists()
+
+
 def test_entries_that_are_broken_are_named(takeback: CommandLine, home: Path) -> None:
     takeback.done("hook", "install", "claude-code")
     file = home / ".claude" / "settings.json"

@@ -274,6 +274,11 @@ def python_open() -> str:
     return "".join(_function(node) for node in _tree(API).body if _named(node, "open"))
 
 
+def python_claude() -> str:
+    tree = _tree("integrations/claude.py")
+    return "".join(_function(node) for node in tree.body if _named(node, "with_takeback"))
+
+
 def python_checks() -> str:
     public = [node for node in _tree("policy/checks.py").body if isinstance(node, ast.FunctionDef)]
     asked = [node for node in public if node.returns is not None and ast.unparse(node.returns) == "Check"]
@@ -396,6 +401,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-box-outcome": box_outcome_fields,
     "regenerable": regenerable,
     "python-checks": python_checks,
+    "python-claude": python_claude,
     "python-names": public_names,
     "database-cases": databases.how_many,
     "postgres-cases": databases.postgres_cases,

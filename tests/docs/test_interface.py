@@ -16,6 +16,7 @@ import pytest
 import takeback as library
 from takeback import Run, Takeback
 from takeback.frontends.cli.command import COMMANDS, command_named, parser_of
+from takeback.integrations import claude
 from tests.docs.pages import ROOT
 from tests.e2e.conftest import CommandLine
 from tests.world import World
@@ -89,6 +90,7 @@ PYTHON: dict[Any, dict[str, str]] = {
         "sessions": "tb project",
         "prompts": "tb session",
     },
+    claude: {"with_takeback": "options store"},
     Takeback: {
         "run": "name agent",
         "undo": "dry_run cascade with_needs on_conflict",
@@ -142,8 +144,12 @@ NAMES_TO_COME: dict[Any, str] = {
     Takeback: "rehearse",
     Run: "acall awatch container iac objects canary switch",
 }
+INTEGRATIONS_TO_COME = "agent_framework dbos langgraph openai_agents pydantic_ai temporal"
 PARAMETERS_TO_COME = {Run.call: "capture resource summary about"}
-MODULES_TO_COME = ("takeback.http", "takeback.integrations")
+MODULES_TO_COME = (
+    "takeback.http",
+    *(f"takeback.integrations.{name}" for name in INTEGRATIONS_TO_COME.split()),
+)
 
 
 def options(name: str) -> set[str]:

@@ -39,6 +39,7 @@ ONLY_PYTHON = {
     "engine/guards.py": ARGUMENT,
     "frontends/cli/commands/submit.py": "the reader's own module of workflows",
     "frontends/cli/commands/worker.py": "the reader's own module of workflows",
+    "integrations/claude.py": ARGUMENT,
     "model/functions.py": DECLARES,
     "runs/boxes/box.py": ARGUMENT,
     "runs/boxes/history.py": ARGUMENT,

@@ -54,6 +54,7 @@ class Manner(NamedTuple):
     )
     whole: bool = False  # also what the project ignores and could make again
     doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
+    follows: bool = False  # another watch of the same roots has just ended, and looked
 
 
 class Watch:
@@ -122,18 +123,20 @@ class Watch:
         parts.refuse_if_suspect()
         place = place_of(parts)
         roots = [one._replace(whole=self._manner.whole) for one in roots_of(self._named)]
-        refuse_dangerous(roots, place.store, self._any_root)
+        if not self._manner.follows:
+            refuse_dangerous(roots, place.store, self._any_root)
         bounds = Bounds(capture=settings.max_capture_bytes)
         if not self._any_root:
             bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
         names = [index_name(one.resource, one.whole) for one in roots]
-        release_dead(parts, place, names if self._core.trees else None)
+        if not self._manner.follows:
+            release_dead(parts, place, names if self._core.trees else None)
         self._began, self._position = time.time_ns(), parts.journal.tally()["records"]
         try:
             for root in roots:
                 watched = tree_of(self._core, root, place)
-                self._roots.append((watched, watched.begin(self._owner(), bounds)))
+                self._roots.append((watched, watched.begin(self._owner(), bounds, self._manner.follows)))
             self._telling = self._who_it_is()
             if not self._manner.late:
                 self._propose()

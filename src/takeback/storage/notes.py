@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
+from threading import get_ident
 from typing import Any, NamedTuple
 
 from takeback.errors import ResourceUnreachable
@@ -96,6 +97,7 @@ def was_told(path: str, effects: Iterable[str]) -> None:
 DIRECTORY = "takeback-known"
 OWNER = "OWNER"
 _LONGEST = 4096
+_LONGEST_OF_HOOKS = 1 << 20
 
 
 class Note(NamedTuple):
@@ -115,11 +117,11 @@ def _head(tables: Reading) -> Note:
     return Note(rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else Note()
 
 
-def _private(path: str) -> bytes | None:
+def _private(path: str, longest: int = _LONGEST) -> bytes | None:
     """The beginning of a file that is ours alone."""
     try:
         with Descriptor(disk.open_private(path)) as handle:
-            return os.read(handle, _LONGEST) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+            return os.read(handle, longest) if stat.S_ISREG(os.fstat(handle).st_mode) else None
     except (OSError, disk.Refused):
         return None
 
@@ -131,6 +133,11 @@ class Witness:
         self._directory = os.path.join(state, DIRECTORY)
         name = sha256_of(os.fsencode(self._store)).hex()[:32]
         self._path = os.path.join(self._directory, name)
+
+    @property
+    def hooks(self) -> str:
+        """The file of another note: what is known of the hooks that write into this store."""
+        return f"{self._path}.hooks"
 
     def note(self) -> Note | None:
         try:
@@ -159,34 +166,49 @@ class Witness:
         rows = tables.read("SELECT hash FROM records WHERE seq = ?", (note.seq,))
         return None if rows and rows[0][0].hex() == note.hash else note
 
-    def remember(self, tables: Reading) -> None:
-        """How far the journal has come, unless it has lost what was known: that stays known until `trust`."""
+    def remember(self, tables: Reading) -> bool:
+        """How far the journal has come, unless it has lost what was known: that stays known until `trust`. False if
+        the note could not be written."""
         head, note = _head(tables), self.note()
         if head.seq and not (note and note.seq == head.seq) and not self.lost(tables):
-            self._write(head)
+            return self._write(head)
+        return True
 
     def trust(self, tables: Reading) -> None:
         """A person said that this store, as it is, is their own."""
         disk.write_file(os.path.join(self._store, OWNER), self._mark())
         self._write(_head(tables))
 
-    def _write(self, note: Note) -> None:
-        """Not synced: a note that is lost is missed by no one."""
+    def _write(self, note: Note) -> bool:
         content = json.dumps({"store": self._store, **note._asdict()}).encode()
-        staged = f"{self._path}.{os.getpid()}.new"
-        if not self._has_home():
-            return
-        with suppress(OSError, ResourceUnreachable, disk.Refused):
-            os.makedirs(self._directory, disk.DIRECTORY_MODE, exist_ok=True)
-            with suppress(FileNotFoundError):
-                os.unlink(staged)
-            with Descriptor(disk.create_private(staged)) as handle:
-                disk.write_fully(handle, content, staged)
-            os.rename(staged, self._path)
+        return write_outside(self._path, content)
 
-    def _has_home(self) -> bool:
-        """No directory is made at the root of the filesystem for a user who has no place of their own."""
-        place = self._directory
-        while not os.path.isdir(place):
-            place = os.path.dirname(place)
-        return place != "/"
+
+def write_outside(path: str, content: bytes) -> bool:
+    """A note in a directory of this user's programs; whether it could be written. Not synced: a note that is lost is
+    missed by no one."""
+    directory, staged = os.path.dirname(path), f"{path}.{os.getpid()}.{get_ident()}.new"
+    if not _has_home(directory):
+        return False
+    try:
+        os.makedirs(directory, disk.DIRECTORY_MODE, exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(staged)
+        with Descriptor(disk.create_private(staged)) as handle:
+            disk.write_fully(handle, content, staged)
+        os.rename(staged, path)
+    except (OSError, ResourceUnreachable, disk.Refused):
+        return False
+    return True
+
+
+def read_outside(path: str) -> bytes | None:
+    """A note that is this user's own."""
+    return _private(path, _LONGEST_OF_HOOKS)
+
+
+def _has_home(place: str) -> bool:
+    """No directory is made at the root of the filesystem for a user who has no place of their own."""
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    return place != "/"

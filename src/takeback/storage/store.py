@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +175,24 @@ class Store(ABC):
 
     def lost(self) -> str:
         """A sentence, if it has lost a record that was seen in it."""
+        return ""
+
+    def remember(self) -> bool:
+        """Note outside of it how far it has come; False if that note cannot be written."""
+        return True
+
+    def altered(self) -> Iterator[str]:
+        """A sentence for each thing that someone did to its files, as far as that shows at a quick look."""
+        return iter(())
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether its files are not the ones that we have open."""
+        return False
+
+    @property
+    def hook_note(self) -> str:
+        """The file outside of it that says which hooks write into it; empty if none can."""
         return ""
 
     def trust(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from takeback.adapters.watch.listings import Lately, Listing, Row, digests_of, packed
+from takeback.adapters.watch.listings import Lately, Listing, Row, digests_of, packed, unpacked
 from takeback.errors import ResourceUnreachable
 from takeback.model.resource import quote
 
@@ -21,6 +21,7 @@ VERSION = "1"
 _COLUMNS = "stamp, shell, names, entries, folders, extras"
 _SUFFIX = ".db"
 _FILES = ("", "-wal", "-shm")
+Seen = Listing | Row | None  # a directory as it is now, None if it is gone
 _SCARCE = 128 << 10  # bytes
 
 # Kinds of holes.
@@ -247,9 +248,7 @@ class Index:
 
     # Writing.
 
-    def write(
-        self, seen: Mapping[str, Listing | None], register: tuple[str, dict[str, Any]] | None = None
-    ) -> int:
+    def write(self, seen: Mapping[str, Seen], register: tuple[str, dict[str, Any]] | None = None) -> int:
         """The next generation: these directories are like this now, or gone. `register` is the token and owner of a
         watch that begins with it."""
         generation = self.generation
@@ -279,14 +278,17 @@ class Index:
             (path, generation),
         )
 
-    def _put(self, db: sqlite3.Connection, path: str, listing: Listing | None) -> None:
+    def _put(self, db: sqlite3.Connection, path: str, seen: Seen) -> None:
         for table in ("links", "holes"):
             db.execute(f"DELETE FROM {table} WHERE path = ?", (path,))
-        if listing is None:
+        if seen is None:
             db.execute("DELETE FROM dirs WHERE path = ?", (path,))
             return
-        row = packed(listing)
-        self.lately.remember(row, listing)
+        if isinstance(seen, Row):
+            row, listing = seen, unpacked(seen)  # of a large tree: most of it is not needed again
+        else:
+            row, listing = packed(seen), seen
+            self.lately.remember(row, listing)
         db.execute(
             f"INSERT OR REPLACE INTO dirs (path, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", (path, *row)
         )

@@ -100,14 +100,18 @@ class Lately:
             found = unpacked(row)
             self._entries += len(found.names) + 1
         self._known[row] = found
-        while self._entries > _REMEMBERED and len(self._known) > 1:
-            self._entries -= len(self._known.pop(next(iter(self._known))).names) + 1
+        self._forget_oldest()
         return found
 
     def remember(self, row: Row, listing: Listing) -> None:
         if row not in self._known:
             self._known[row] = listing
             self._entries += len(listing.names) + 1
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while self._entries > _REMEMBERED and len(self._known) > 1:
+            self._entries -= len(self._known.pop(next(iter(self._known))).names) + 1
 
 
 def stamp_of(row: Row) -> Stamp:

@@ -3,29 +3,34 @@
 import os
 import stat
 import time
+from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from takeback.adapters.file.content import at, read_file, read_xattrs
+from takeback.adapters.file.mounts import mounts_below
 from takeback.adapters.file.os_errors import CannotCapture
-from takeback.adapters.file.paths import status_at
+from takeback.adapters.file.paths import Handles, status_at
 from takeback.adapters.file.sqlite_files import units_in
 from takeback.adapters.tree.states import shell_of
 from takeback.adapters.watch.index import CHANGING, MOUNTED, UNREADABLE
 from takeback.adapters.watch.listings import Listing, ListingEntry, entry_of, stamped, trusted
-from takeback.adapters.watch.scan import ListingDraft
+from takeback.adapters.watch.roots import Root, resource_in
+from takeback.adapters.watch.scan import ListingDraft, Scan
+from takeback.errors import TakebackError
 from takeback.model.resource import quote
 from takeback.storage.protocols import Blobs
 
 _TRIES = 5
 _THREADS = 3
+_MUCH = 8 << 20  # bytes to read; for less no thread is worth it
 _AHEAD = 8  # directories in hand; each has a handle
 
 Extra = dict[str, Any]
 
 
-def read_draft(
+def _read_draft(
     fd: int, resource: str, draft: ListingDraft, blobs: Blobs, looked: int, mounted: Container[bytes] = ()
 ) -> Listing:
     """`resource` is the directory's; `mounted` are names in it that something is mounted on."""
@@ -58,7 +63,50 @@ def read_draft(
     )
 
 
-def in_threads(
+def listings(
+    handles: Handles, scan: Scan, root: Root, blobs: Blobs, looked: int
+) -> Iterator[tuple[str, Listing]]:
+    """Of all directories that the scan found changed, by path."""
+    several = scan.bytes > _MUCH
+    mounted = _mounted(root) if scan.drafts else {}
+
+    def opened() -> Iterator[tuple[str, int]]:
+        for path in sorted(scan.drafts):
+            try:
+                fd = handles.open(path)
+                yield path, os.dup(fd) if several else fd
+            except OSError:
+                continue  # it went away just now; the times of the directory around it tell next time
+
+    threads: set[int] = set()
+
+    def read(path: str, fd: int) -> tuple[str, Listing]:
+        threads.add(get_ident())
+        resource = resource_in(root.resource, path)
+        return path, _read_draft(fd, resource, scan.drafts[path], blobs, looked, mounted.get(path, ()))
+
+    try:
+        if several:
+            yield from _in_threads(opened(), read)
+        else:
+            yield from (read(path, fd) for path, fd in opened())
+    except TakebackError:
+        if threads:
+            blobs.disown(threads)  # else the next record would fail for what is lost of it
+        raise
+
+
+def _mounted(root: Root) -> dict[str, set[bytes]]:
+    """Mount points below the root, by directory: what is done to a file mounted there, is done elsewhere."""
+    found: dict[str, set[bytes]] = {}
+    cut = len(root.path.rstrip(b"/")) + 1
+    for point in mounts_below(root.resource):
+        above, _, name = point[cut:].rpartition(b"/")
+        found.setdefault(quote(above), set()).add(name)
+    return found
+
+
+def _in_threads(
     opened: Iterable[tuple[str, int]], read: Callable[[str, int], tuple[str, Listing]]
 ) -> Iterator[tuple[str, Listing]]:
     """Reading, hashing and packing run at the same time; each handle is closed when its directory was read."""
@@ -164,3 +212,13 @@ class _Reading:
     def _sign(self, name: bytes) -> tuple[int, ...] | None:
         now = status_at(self.fd, name)
         return (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns) if now else None
+
+
+def linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
+    """Whether a file got another name, or lost one."""
+    both = zip(now.names, now.entries, strict=True)
+    several = {name: (entry.nlink, entry.ino) for name, entry in both if entry.nlink > 1 and name in fresh}
+    known = before.by_name if several and before else {}
+    return any(
+        name not in known or (known[name].nlink, known[name].ino) != one for name, one in several.items()
+    )

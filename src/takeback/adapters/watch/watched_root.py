@@ -3,27 +3,32 @@
 import errno
 import os
 import time
-from _thread import get_ident
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.directory import ReadScope
 from takeback.adapters.file.kernel import AT_ROOT
-from takeback.adapters.file.mounts import mounts_below
 from takeback.adapters.file.os_errors import CannotCapture
 from takeback.adapters.file.paths import Handles, open_below, open_place
 from takeback.adapters.file.states import ABSENT, FileState
 from takeback.adapters.tree.states import see
 from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Authors, Feed
-from takeback.adapters.watch.index import Hole, Index, WatchClaim, index_name
-from takeback.adapters.watch.listings import Listing, ListingEntry, Row, digests_of, distrusting, entries_of
+from takeback.adapters.watch.index import Hole, Index, Seen, WatchClaim, index_name
+from takeback.adapters.watch.listings import (
+    ListingEntry,
+    Row,
+    digests_of,
+    distrusting,
+    entries_of,
+    packed,
+)
 from takeback.adapters.watch.processes import mapped_below
-from takeback.adapters.watch.read import in_threads, read_draft
-from takeback.adapters.watch.roots import Root, resource_in, rules_for
+from takeback.adapters.watch.read import linked_anew, listings
+from takeback.adapters.watch.roots import Root, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
-from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy, TakebackError
+from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.ids import new_id
 from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import display, quote
@@ -33,7 +38,7 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or something else is there, or on the way to it
 _SAMPLE = 64
 _INO = ListingEntry._fields.index("ino")
-_MUCH = 8 << 20  # bytes to read; for less no thread is worth it
+_MANY = 200  # directories
 _LONG = 120  # seconds; less than a sweep lets young blobs be
 
 
@@ -63,6 +68,7 @@ class Baseline(NamedTuple):
 
 
 _LOOKS = 4
+_JUST = 0.2  # seconds from the beginning of a look, in which it is as good as another one
 _BRIEF = 0.2  # seconds; a look at a large tree takes as long even if nothing has to be read
 
 
@@ -84,6 +90,8 @@ class WatchedRoot:
         self.feed = feed
         self.crowded = False  # the last feed ended, because it had to tell too much
         self._followed = -1  # the generation since which the feed has told everything
+        self._began_to_look = 0.0
+        self._top: os.stat_result | None = None  # the directory at the last look
         self._known_inodes: set[int] | None = None
         self._mapped: dict[str, set[bytes]] = {}  # what may be written without anybody telling
         self.last = Looked(0)
@@ -103,24 +111,37 @@ class WatchedRoot:
             self.feed.close()
             self.feed = None
 
-    def begin(self, owner: dict[str, Any], bounds: Bounds) -> Baseline:
-        """Everything that is there now can be brought back when this returns."""
+    def begin(self, owner: dict[str, Any], bounds: Bounds, follows: bool = False) -> Baseline:
+        """Everything that is there now can be brought back when this returns. `follows`: the look with which another
+        watch has just ended will do, if it was made this moment."""
+        token = new_id()
         with self.index.looking():
-            others = self.index.watches() if self.index.exists() else ()
-            token = new_id()
-            looked = self.last
-            sticky: bool = bool(others)
-            register: Register = (token, owner)
-            for _ in range(_LOOKS):
-                begun = time.monotonic()
-                looked = self._look(bounds, sticky, register)
-                if not looked.read or time.monotonic() - begun < _BRIEF:
-                    break
-                # What was changed while all that was read must be known as it is when the command starts.
-                sticky, register = True, None
+            if follows and self._has_just_looked():
+                looked = Looked(self.index.write({}, (token, owner)))
+            else:
+                looked = self._look_to_begin((token, owner), bounds)
         if self.feed and (book := self.feed.open_book()) is not None:
             self._books[token] = book
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
+
+    def _has_just_looked(self) -> bool:
+        return (
+            time.monotonic() - self._began_to_look < _JUST
+            and self.index.exists()
+            and self._followed == self.index.generation
+        )
+
+    def _look_to_begin(self, register: Register, bounds: Bounds) -> Looked:
+        sticky = bool(self.index.exists() and self.index.watches())
+        looked = self.last
+        for _ in range(_LOOKS):
+            begun = time.monotonic()
+            looked = self._look(bounds, sticky, register)
+            if not looked.read or time.monotonic() - begun < _BRIEF:
+                break
+            # What was changed while all that was read must be known as it is when the command starts.
+            sticky, register = True, None
+        return looked
 
     def changes(self, baseline: Baseline) -> Compared:
         """The changes from the baseline to now; the present content is in the store as well."""
@@ -181,10 +202,13 @@ class WatchedRoot:
     # Looking.
 
     def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
-        rules = rules_for(self.root, self._place.store, sticky)
+        self._began_to_look = time.monotonic()
         self._mapped = mapped_below(self.root.path, self._place.makers() if self._place.makers else None)
         try:
             hints = self._hints(sticky)
+            if hints is not None and not hints and self._is_there():
+                return self._told(Looked(self.index.write({}, register)), whole=False)
+            rules = rules_for(self.root, self._place.store, sticky)
             if hints is not None:
                 with suppress(Doubt):
                     return self._told(self._seen(rules, bounds, hints, register), whole=False)
@@ -192,6 +216,19 @@ class WatchedRoot:
         except BaseException:
             self._followed = -1  # what a feed told for a look that failed, it does not tell again
             raise
+
+    def _is_there(self) -> bool:
+        """No feed tells that the directory itself, or one around it, was moved away."""
+        if self._top is None:
+            return False
+        try:
+            top = open_below(AT_ROOT, self.root.path, _LIST)
+        except OSError:
+            return False
+        try:
+            return os.path.samestat(os.fstat(top), self._top)
+        finally:
+            os.close(top)
 
     def _told(self, looked: Looked, whole: bool) -> Looked:
         self._followed = looked.generation
@@ -249,6 +286,7 @@ class WatchedRoot:
                 hint="Check its mode and owner.",
             ) from error
         try:
+            self._top = os.fstat(top)
             with Handles(top) as handles:
                 known, unpacked = self._known(hints), self.index.lately.unpacked
                 scan = Scan(handles, known, unpacked, self._inside, rules, bounds, looked)
@@ -292,76 +330,38 @@ class WatchedRoot:
     def _inside(self, path: str) -> list[str]:
         return self.index.inside(path) if self.index.exists() else []
 
-    def _read(self, handles: Handles, scan: Scan, looked: int, careful: bool) -> dict[str, Listing | None]:
-        seen: dict[str, Listing | None] = dict.fromkeys(scan.gone)
+    def _read(self, handles: Handles, scan: Scan, looked: int, careful: bool) -> dict[str, Seen]:
+        seen: dict[str, Seen] = dict.fromkeys(scan.gone)
+        many = len(scan.drafts) > _MANY
         progress = self._place.progress
         with progress.stage("Reading", "file"):
             progress.expect(sum(len(one.fresh) for one in scan.drafts.values()), scan.bytes)
-            for path, listing in self._listings(handles, scan, looked):
-                draft = scan.drafts[path]
+            for path, listing in listings(handles, scan, self.root, self._place.blobs, looked):
+                draft = scan.drafts.pop(path)  # of a large tree, not all of it at once is kept in memory
                 progress.moved(items=len(draft.fresh))
-                if careful and _linked_anew(draft.before, listing, draft.fresh):
+                if careful and linked_anew(draft.before, listing, draft.fresh):
                     raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
                 if listing != draft.before:
-                    seen[path] = listing
+                    seen[path] = packed(listing) if many else listing
                     if self._known_inodes is not None:
                         self._known_inodes.update(status.st_ino for status in draft.fresh.values())
         return seen
 
-    def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
-        several = scan.bytes > _MUCH
-        mounted = self._mounted() if scan.drafts else {}
-
-        def opened() -> Iterator[tuple[str, int]]:
-            for path in sorted(scan.drafts):
-                try:
-                    fd = handles.open(path)
-                    yield path, os.dup(fd) if several else fd
-                except OSError:
-                    continue  # it went away just now; the times of the directory around it tell next time
-
-        threads: set[int] = set()
-
-        def read(path: str, fd: int) -> tuple[str, Listing]:
-            threads.add(get_ident())
-            resource = resource_in(self.root.resource, path)
-            names = mounted.get(path, ())
-            return path, read_draft(fd, resource, scan.drafts[path], self._place.blobs, looked, names)
-
-        try:
-            if several:
-                yield from in_threads(opened(), read)
-            else:
-                yield from (read(path, fd) for path, fd in opened())
-        except TakebackError:
-            if threads:
-                self._place.blobs.disown(threads)  # else the next record would fail for what is lost of it
-            raise
-
-    def _mounted(self) -> dict[str, set[bytes]]:
-        """Mount points below the root, by directory: what is done to a file mounted there, is done elsewhere."""
-        found: dict[str, set[bytes]] = {}
-        cut = len(self.root.path.rstrip(b"/")) + 1
-        for point in mounts_below(self.root.resource):
-            above, _, name = point[cut:].rpartition(b"/")
-            found.setdefault(quote(above), set()).add(name)
-        return found
-
-    def _written(
-        self, seen: dict[str, Listing | None], scan: Scan, begun: float, register: Register
-    ) -> Looked:
+    def _written(self, seen: dict[str, Seen], scan: Scan, begun: float, register: Register) -> Looked:
         if seen:
             self._place.blobs.sync()
         if time.monotonic() - begun > _LONG:
             self._refuse_swept(seen)
         return Looked(self.index.write(seen, register), len(seen), scan.bytes)
 
-    def _refuse_swept(self, seen: dict[str, Listing | None]) -> None:
+    def _refuse_swept(self, seen: dict[str, Seen]) -> None:
         """Refuse if the scan took so long that a sweep may have removed the first content put, which no record named
         yet."""
         for listing in seen.values():
-            for entry in listing.entries if listing else ():
-                if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):
+            for digest in (
+                digests_of(listing if isinstance(listing, Row) else packed(listing)) if listing else ()
+            ):
+                if not self._place.blobs.has(digest.hex()):
                     raise StoreBusy(
                         f"A sweep removed the content just read from {display(self.root.resource)}.",
                         hint="Nothing was done: do it again.",
@@ -373,15 +373,5 @@ class WatchedRoot:
                 f"{display(self.root.resource)} is not a directory any more.",
                 hint="Name a directory to watch.",
             )
-        gone: dict[str, Listing | None] = dict.fromkeys(self._inside(""))
+        gone: dict[str, Seen] = dict.fromkeys(self._inside(""))
         return Looked(self.index.write(gone), len(gone))
-
-
-def _linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
-    """Whether a file got another name, or lost one."""
-    both = zip(now.names, now.entries, strict=True)
-    several = {name: (entry.nlink, entry.ino) for name, entry in both if entry.nlink > 1 and name in fresh}
-    known = before.by_name if several and before else {}
-    return any(
-        name not in known or (known[name].nlink, known[name].ino) != one for name, one in several.items()
-    )

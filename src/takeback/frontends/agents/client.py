@@ -6,6 +6,7 @@ from contextlib import suppress
 from takeback.frontends.agents.shim import ROOT
 
 OWN = "takeback"  # as the name of a host: the request is ours, not an agent's
+AGENTS = "agents"  # which processes it knows as agents
 RECORD = "record"  # what changed until now, and calls of agents that have died
 _SECONDS = 30
 

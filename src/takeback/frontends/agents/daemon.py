@@ -20,12 +20,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import takeback
-from takeback.errors import Refused, TakebackError
-from takeback.frontends.agents.client import OWN, RECORD
+from takeback.errors import Corrupt, Refused, TakebackError
+from takeback.frontends.agents.client import AGENTS, OWN, RECORD
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.sessions import Sessions
 from takeback.frontends.agents.shim import BEFORE, ROOT
-from takeback.storage.sqlite.store import exists
+from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600
 _TICK = 0.5  # seconds
@@ -56,6 +56,7 @@ def main(store: str) -> None:
     try:
         place = directory_of(store)
         if not exists(store):
+            _refuse_removed(store)
             with takeback.open(store):
                 pass  # a store is made in a directory that is empty
         _make_private(place)
@@ -66,6 +67,15 @@ def main(store: str) -> None:
         sys.exit(f"{error} {error.way_on}".strip())
     except OSError as error:
         sys.exit(f"{error.filename or store}: {error.strerror}.")
+
+
+def _refuse_removed(store: str) -> None:
+    """A call without the earlier history is one that no one may take for covered."""
+    if removed := was_there(os.path.abspath(store)):
+        raise Corrupt(
+            removed,
+            hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
+        )
 
 
 def _is_ours(lock: int, place: str) -> bool:
@@ -122,8 +132,9 @@ def _serve(store: str, place: str, lock: int) -> None:
         os.dup2(log, 2)
         os.close(log)
         daemon.serve()
-        with suppress(FileNotFoundError):
-            os.unlink(name)  # before the lock goes
+        if daemon.has_socket():
+            with suppress(FileNotFoundError):
+                os.unlink(name)  # before the lock goes
 
 
 def _log(place: str) -> int:
@@ -143,13 +154,15 @@ class Daemon:
         self._under_way: set[threading.Thread] = set()
         self._last = time.monotonic()
         self._ends = False
+        self._signal = ""
+        self._socket = _file(os.path.join(place, "socket"))
         self._version = _version()
 
     def __enter__(self) -> "Daemon":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sessions.close()
+        self._sessions.close(self._signal)
         self._listener.close()
 
     def serve(self) -> None:
@@ -165,14 +178,18 @@ class Daemon:
         for thread in tuple(self._under_way):
             thread.join()
 
-    def _told_to_end(self, *_: object) -> None:
-        self._ends = True
+    def _told_to_end(self, number: int, *_: object) -> None:
+        self._ends, self._signal = True, signal.Signals(number).name
+
+    def has_socket(self) -> bool:
+        """Not if someone removed it, or another daemon serves there."""
+        return self._socket is not None and _file(os.path.join(self._place, "socket")) == self._socket
 
     def _is_over(self) -> bool:
         if self._under_way:
             self._last = time.monotonic()
             return False
-        if self._ends:
+        if self._ends or self._sessions.is_over or not self.has_socket():
             return True
         return time.monotonic() - self._last > IDLE_SECONDS and not self._sessions.any_agent_lives()
 
@@ -217,11 +234,15 @@ class Daemon:
     def _replied(self, request: Request) -> Reply:
         try:
             if request.host == OWN:
-                return Reply(self._sessions.record() if request.event == RECORD else "")
+                told = {RECORD: self._sessions.record, AGENTS: self._sessions.agents}.get(request.event)
+                return Reply(told() if told else "")
             payload = _object(request.payload)
             dialect = speaker(request.host, payload)
             event = dialect.read(payload, request.environment, _agent(request.parent))
-            return dialect.answer(event, payload, self._sessions.answer(event))
+            answer = self._sessions.answer(event, request.environment)
+            if answer.refusal:
+                answer = answer._replace(refusal=refused(request.host, answer.refusal))
+            return dialect.answer(event, payload, answer)
         except TakebackError as error:
             return self._failed(request, f"{error} {error.way_on}".strip())
         except Exception as error:  # noqa: BLE001 whatever it is, no call is let through without a way back
@@ -243,10 +264,14 @@ class Daemon:
 
 def _version() -> tuple[int, int]:
     """An upgrade in place replaces the files."""
+    return _file(__file__) or (0, 0)
+
+
+def _file(path: str) -> tuple[int, int] | None:
     try:
-        status = os.stat(__file__)
+        status = os.stat(path)
     except OSError:
-        return 0, 0
+        return None
     return status.st_ino, status.st_mtime_ns
 
 

@@ -95,9 +95,7 @@ def install(run: "Run", settings: HookSettings, store: str = "") -> "tuple[Effec
     """What was done; nothing if the hooks are there as they should be."""
     data = content_of(settings.file)
     wanted = wanted_for(settings, data, store)
-    if wanted == data:
-        return ()
-    return tuple(written(run, settings.file, data, wanted))
+    return tuple(written(run, settings.file, data, wanted)) if wanted != data else ()
 
 
 def written(run: "Run", path: str, data: bytes | None, wanted: bytes) -> "Iterator[Effect]":

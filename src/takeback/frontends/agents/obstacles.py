@@ -27,12 +27,15 @@ def obstacles(name: str, env: Mapping[str, str], project: str) -> tuple[str, ...
 
 
 def version_of(name: str, env: Mapping[str, str]) -> str:
-    """Of the program on PATH, by where it lies; empty if that does not say it."""
+    """Of the program on PATH; empty if that cannot be said without starting it."""
     from shutil import which
 
     program = which(host(name).PROGRAM, path=env.get("PATH"))
-    if not program:
-        return ""
+    return version_at(program) if program else ""
+
+
+def version_at(program: str) -> str:
+    """By where it lies: a directory with the version as its name, or a package around it."""
     place = os.path.realpath(program)
     if found := re.fullmatch(r"\d+\.\d+\.\d+[\w.-]*", os.path.basename(place)):
         return found.group()
@@ -63,7 +66,7 @@ def _claude_code(env: Mapping[str, str], project: str) -> Iterator[str]:
         if place in managed and settings.get("allowManagedHooksOnly") is True:
             yield f"`allowManagedHooksOnly` is set in {place}: Claude Code runs only the hooks of its administrator."
     version = version_of("claude-code", env)
-    if version and _numbers(version) < _HONOURS:
+    if version and numbers_of(version) < _HONOURS:
         yield (
             f"Claude Code {version} may ignore `onFailure`: if a hook times out, the call runs. "
             "Versions from 2.1.325 on deny it."
@@ -196,5 +199,5 @@ def _object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def numbers_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

@@ -109,29 +109,33 @@ class Session:
     def wait_for_look(self, seconds: float) -> None:
         self._looked.wait(seconds)
 
-    def _begun_between(self) -> "Watch":
+    def _begun_between(self, follows: bool = False) -> "Watch":
         about: dict[str, Any] = {"session": self.id, "between": True}
         key = f"{self.host}/{self.id}/between"
-        return self._watched(key, about, "in the background, between calls", late=True)
+        return self._watched(key, about, "in the background, between calls", late=True, follows=follows)
 
-    def _watched(self, key: str, about: dict[str, Any], summary: str, late: bool = False) -> "Watch":
+    def _watched(
+        self, key: str, about: dict[str, Any], summary: str, late: bool = False, follows: bool = False
+    ) -> "Watch":
         from takeback.runs.watch import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
-        manner = Manner(key, late, self._whole, doubts=not late)
+        manner = Manner(key, late, self._whole, doubts=not late, follows=follows)
         watch = watch_with(self._core, [self.project], False, about, summary, manner)
         watch.begin()
         return watch
 
-    def _end_between(self) -> None:
+    def _end_between(self) -> bool:
+        """Whether it was under way."""
         between, self._between = self._between, None
         if between is not None:
             between.finish()
+        return between is not None
 
     def _begin_between(self) -> None:
         if self._between is None and self._looked.is_set() and not self._watched_calls():
-            self._between = self._begun_between()
+            self._between = self._begun_between(follows=True)
 
     def _demand_look(self) -> None:
         if not self._looked.is_set():
@@ -185,9 +189,9 @@ class Session:
             self._files.add(key)
             return Answer()
         self._demand_look()
-        self._end_between()
+        ended = self._end_between()
         try:
-            self._watched(key, about, _summary(event))
+            self._watched(key, about, _summary(event), follows=ended)
         except BaseException:
             self._begin_between()
             raise

@@ -3,11 +3,14 @@
 import os
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
+from takeback.frontends.agents.hosts import host
+from takeback.frontends.agents.lookout import SelfGuard
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
 from takeback.model.settings import DAY
 
@@ -30,10 +33,14 @@ class Sessions:
         self._lock = threading.RLock()
         self._lineage: Lineage | None = None
         self._idle_at = 0.0
+        self._lookout = SelfGuard(self._tb.store)
 
-    def answer(self, event: Event) -> Answer:
+    def answer(self, event: Event, environment: Mapping[str, str]) -> Answer:
+        """`environment`: of the agent, as far as the shim tells it."""
         if not event.session or event.kind is Kind.OTHER:
             return Answer()
+        if refusal := self._lookout.refusal(event, environment):
+            return Answer(refusal=refusal)
         with self._lock:
             session = self._session(event)
         if session is None:
@@ -43,10 +50,20 @@ class Sessions:
         elif event.kind is Kind.PROMPT:
             session.wait_for_look(PROMPT_SECONDS)
         with self._lock:
-            answer = session.answer(event)
+            news = self._lookout.news(event, environment)
+            try:
+                answer = session.answer(event)
+            except TakebackError:
+                if not news.context:
+                    raise
+                return news
             if event.kind is Kind.SESSION_END:
                 self._open.pop((event.host, event.session), None)
-            return answer
+                self._lookout.forget(event.session)
+            elif event.kind is Kind.AFTER_CALL:
+                self._lookout.remember()
+            context = "\n".join(filter(None, (answer.context, news.context)))
+            return answer._replace(context=context, notice=answer.notice or news.notice)
 
     def _session(self, event: Event) -> "Session | None":
         name = (event.host, event.session)
@@ -75,6 +92,12 @@ class Sessions:
         self._lineage = open_lineage()
         for session in self._open.values():
             session.follow(self._lineage)
+
+    def agents(self) -> str:
+        """Their processes, for a command that asks who started it."""
+        with self._lock:
+            found = {one.agent: one.host for one in self._open.values() if one.agent and one.agent_lives()}
+        return "".join(f"{pid} {host(name).TITLE}\n" for pid, name in found.items())
 
     def record(self) -> str:
         """What changed until now, for someone who is about to take back what an agent did."""
@@ -124,7 +147,12 @@ class Sessions:
     def any_open_call(self) -> bool:
         return any(session.any_open_call for session in self._open.values())
 
-    def close(self) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Someone removed or exchanged the store: the next daemon opens what has its name now."""
+        return self._lookout.is_over
+
+    def close(self, by_signal: str = "") -> None:
         """What is open stays open: the next daemon takes it up."""
         with self._lock:
             for session in self._open.values():
@@ -132,4 +160,5 @@ class Sessions:
                     session.leave()
             if self._lineage is not None:
                 self._lineage.close()
+            self._lookout.ends(by_signal if self._open else "")
             self._tb.close()

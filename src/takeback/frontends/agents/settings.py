@@ -128,6 +128,15 @@ def commands_in(document: Any) -> Iterator[HookCommand]:
                     yield found
 
 
+def entries_in(document: Any) -> dict[str, list[Any]]:
+    """The groups with our entries as they stand in the file: a host reads more of them than the command."""
+    events = _object(_object(document).get(_HOOKS))
+    found = {
+        event: [one for one in _list(groups) if _without(one) is not one] for event, groups in events.items()
+    }
+    return {event: groups for event, groups in found.items() if groups}
+
+
 def with_hooks(host: Host, path: str, document: dict[str, Any], store: str = "") -> dict[str, Any]:
     """Each event has our entry once, at its old place or at the end: Codex trusts hooks by their position."""
     hooks = document.get(_HOOKS, {})
@@ -176,6 +185,50 @@ def without_hooks(document: dict[str, Any]) -> dict[str, Any]:
     if kept == hooks:
         return document
     return {**document, _HOOKS: kept} if kept else {key: document[key] for key in document if key != _HOOKS}
+
+
+_SWITCHES = ("disableAllHooks", "hooksConfig")  # what makes a host run no hooks, though they are there
+
+
+def only_hooks(host: Host, path: str, data: bytes, is_plugin: bool) -> bytes:
+    """A copy for a test: our entries, for the usual store, and the switches that they obey. Nothing else."""
+    if is_plugin:
+        return re.sub(rb'^const STORE = ".*"$', b'const STORE = ""', data, count=1, flags=re.MULTILINE)
+    document = document_of(host, path, data)
+    hooks: dict[str, Any] = {}
+    for event, groups in _object(document.get(_HOOKS)).items():
+        if not isinstance(groups, list):
+            hooks[event] = groups  # a switch, in older versions of Gemini CLI
+        elif kept := [one for group in cast("list[Any]", groups) if (one := _only_ours(event, group))]:
+            hooks[event] = kept
+    switches = {name: document[name] for name in _SWITCHES if name in document}
+    return json.dumps({**host.PREAMBLE, **switches, _HOOKS: hooks}).encode()
+
+
+def _only_ours(event: str, group: Any) -> dict[str, Any] | None:
+    """A group, or an entry without one, with our commands alone."""
+    if found := parsed_command(event, _object(group).get("command")):
+        return {**group, "command": _without_store(found)}
+    inner = [
+        {**one, "command": _without_store(found)}
+        for one in _list(_object(group).get(_HOOKS))
+        if (found := parsed_command(event, _object(one).get("command")))
+    ]
+    return {**group, _HOOKS: inner} if inner else None
+
+
+def _without_store(found: HookCommand) -> str:
+    if not found.store:
+        return found.command
+    from shlex import join, quote, split
+
+    words, named = split(found.command), f"{_STORE}={quote(found.store)} "
+    if len(words) == 3 and words[2].startswith(named):
+        return join([*words[:2], words[2].removeprefix(named)])
+    raise Refused(
+        f"The hook for {found.event} was edited, so it cannot be copied for a test.",
+        hint="`takeback hook install` writes it again.",
+    )
 
 
 def rest_of(host: Host, document: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from time import monotonic, sleep
 BEFORE = (
     "PreToolUse", "preToolUse", "BeforeTool", "beforeShellExecution", "beforeMCPExecution", "tool.execute.before",
 )  # fmt: skip
+SDK = "claude-sdk"  # as the name of a host: hooks in a program, see takeback.integrations.claude
+DENIED = 2
 _BEFORE_SECONDS, _SECONDS = 280, 50  # less than hosts wait
 _START_SECONDS = 20
 _TIMES = 3  # that it is said: to a daemon that is ending, and to the next one
@@ -33,8 +35,8 @@ def main(arguments: list[str]) -> int:
         reason = str(error) if isinstance(error, Unanswered) else f"{type(error).__name__}: {error}"
         if not before:
             return 0
-        _write(2, _refusal(host, reason))
-        return 2
+        _write(2, refusal(host, reason))
+        return DENIED
     _write(1, out)
     _write(2, err)
     return exit
@@ -44,18 +46,24 @@ class Unanswered(Exception):
     """With a sentence for a person."""
 
 
-def _refusal(host: str, reason: str) -> bytes:
+def refusal(host: str, reason: str) -> bytes:
     return (
         f"takeback did not let this call through, because it could not record a way back: {reason}\n"
-        f"`takeback status` shows how it stands; `takeback hook uninstall {host}` switches takeback off.\n"
+        f"`takeback status` shows how it stands. {off_switch(host)}\n"
     ).encode("utf-8", "backslashreplace")
+
+
+def off_switch(host: str) -> str:
+    if host == SDK:
+        return "takeback is on because the program calls `with_takeback`; without that call it is off."
+    return f"`takeback hook uninstall {host}` switches takeback off."
 
 
 def _asked(host: str, event: str, seconds: float) -> tuple[int, bytes, bytes]:
     payload, environment = _read(), _environment()
     head = f"takeback 1 {host} {event} {posix.getppid()} {len(environment)} {len(payload)} {ROOT}\n"
     request = head.encode("utf-8", "surrogateescape") + environment + payload
-    until = monotonic() + seconds
+    answer, until = b"", monotonic() + seconds
     for _ in range(_TIMES):
         answer = _exchanged(request, until - monotonic())
         if answer not in (b"", b"again\n"):
@@ -174,7 +182,17 @@ def _started():  # type: ignore[no-untyped-def]  # pyright: ignore
                     "import sys; sys.path.insert(0, sys.argv[1]); from takeback.frontends.agents.daemon import main; "
                     "main(sys.argv[2])"
                 )
-                kept = (b"HOME", b"USER", b"LOGNAME", b"PATH", b"LANG", b"LC_ALL", b"TZ", b"TMPDIR")
+                kept = (
+                    b"HOME",
+                    b"USER",
+                    b"LOGNAME",
+                    b"PATH",
+                    b"LANG",
+                    b"LC_ALL",
+                    b"TZ",
+                    b"TMPDIR",
+                    b"XDG_STATE_HOME",
+                )
                 environment = {name: posix.environ[name] for name in kept if name in posix.environ}
                 environment |= {b"TAKEBACK_STORE": store()}
                 # The last word does nothing: by it the daemon is known among all processes.

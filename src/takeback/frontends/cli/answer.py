@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 
@@ -42,6 +42,12 @@ from takeback.frontends.cli.output.screen import (
 
 RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran
 _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
+
+# What a person decides about, so that a coding agent cannot: of some commands only these subcommands.
+OF_A_PERSON: Mapping[str, tuple[str, ...]] = {
+    "forget": (), "sweep": (), "discard": (), "approve": (), "pin": (), "unpin": (),
+    "hook": ("install", "uninstall", "mode"), "store": ("make", "copy", "reopen", "trust"),
+}  # fmt: skip
 
 
 def answer(argv: Sequence[str]) -> int:
@@ -164,6 +170,10 @@ def _run(words: list[str], made: list[str]) -> int:
     command = command_named(name)
     options = _options(name, command, words)
     refuse_nameless(_own_words(words), options)
+    if name in OF_A_PERSON:
+        from takeback.frontends.cli.session.agent_above import refuse_below_agent
+
+        refuse_below_agent(name, OF_A_PERSON[name], options)
     gc.enable()
     screen = screen_for(options.json, options.quiet, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either

@@ -17,7 +17,7 @@ _NAMES = (
 )  # fmt: skip
 _NAMING = (
     "--store", "--run", "--to", "--key", "--agent", "--name", "--box", "--needs", "--by", "--from-checkpoint",
-    "--prompt", "--session",
+    "--prompt", "--session", "--program",
 )  # fmt: skip
 
 

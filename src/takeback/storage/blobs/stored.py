@@ -204,7 +204,8 @@ class StoredBlobs:
         # Nothing is known of it, so only the content counts: other threads may run at the same time.
         fresh = encoded(digest, content)
         with self._lock:
-            self._reader.remember(digest, content)
+            if origin is not None or part:  # else no next version will ask for it
+                self._reader.remember(digest, content)
             self._holding.settle()
             if held := self._holding.get(digest):
                 self._holding.add_refs(held, refs, origin)

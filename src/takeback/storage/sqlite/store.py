@@ -4,7 +4,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ class DiskStore(Store):
         self._sqlite = database
         self._journal_path = os.path.join(path, "journal.db")
         self._witness = witness(path)
+        self._opened = _file(self._journal_path)
+        self._packs: dict[str, int] = {}  # those that were seen, with their sizes
         self._changed = False
 
     def _retired_by_now(self) -> str:
@@ -61,7 +63,7 @@ class DiskStore(Store):
             self._blobs.close()
         if not self.read_only:
             with suppress(TakebackError):  # closed already, or its disk failed
-                self._witness.remember(self._sqlite)
+                self.remember()
         self._sqlite.close()
         if self._changed:
             disk.keep_spare(self.path)
@@ -77,6 +79,45 @@ class DiskStore(Store):
         return (
             f"The store at {self.path} has lost records: it had {note.in_words()}, and that one is not in it."
         )
+
+    def remember(self) -> bool:
+        """Not for one whose files were exchanged: the note is about the files, and not about what we hold open."""
+        return self.is_replaced or self._witness.remember(self._sqlite)
+
+    @property
+    def is_replaced(self) -> bool:
+        return _file(self._journal_path) != self._opened
+
+    def altered(self) -> Iterator[str]:
+        if self.is_replaced:
+            there = os.path.exists(self._journal_path)
+            yield f"The store at {self.path} was {'replaced' if there else 'removed'} while it was in use."
+            return
+        try:
+            disk.check_private(self.path)
+        except TakebackError as error:
+            yield str(error)
+        yield from self._lost_packs()
+
+    def _lost_packs(self) -> Iterator[str]:
+        """Packs only grow. Those that were seen before are looked for, and the one of the newest large blob."""
+        newest = self._sqlite.read("SELECT pack, position + length FROM blob_places ORDER BY id DESC LIMIT 1")
+        wanted = dict(self._packs)
+        for pack, end in newest:
+            name = f"{pack:012x}.pack"
+            wanted[name] = max(end, wanted.get(name, 0))
+        place = os.path.join(self.path, "blobs", "packs")
+        self._packs = _sizes(place)
+        for name, size in wanted.items():
+            if self._packs.get(name, -1) >= size:
+                continue
+            pack = int(name.partition(".")[0], 16)
+            if self._sqlite.read("SELECT 1 FROM blob_places WHERE pack = ? LIMIT 1", (pack,)):
+                yield f"{place}/{name} was removed or cut: contents for undo are missing."
+
+    @property
+    def hook_note(self) -> str:
+        return self._witness.hooks
 
     def trust(self) -> None:
         self._witness.trust(self._sqlite)
@@ -128,6 +169,23 @@ class DiskStore(Store):
         disk.give_up_spare(self.path)
         if self.read_only and not disk.is_full(self.path):
             self._sqlite.open_again()
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _sizes(directory: str) -> dict[str, int]:
+    """Of the packs in it."""
+    try:
+        with os.scandir(directory) as found:
+            return {one.name: one.stat().st_size for one in found if one.name.endswith(".pack")}
+    except OSError:
+        return {}
 
 
 def default_path() -> str:

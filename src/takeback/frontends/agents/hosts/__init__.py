@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from takeback.frontends.agents.event import Event, HookAnswer
+from takeback.frontends.agents.shim import SDK, off_switch
 
 NAMES = ("claude-code", "codex", "gemini", "opencode", "cursor")
 BEFORE_SECONDS = 300  # for a hook before a call: it may wait for the first look at a large project
@@ -60,17 +61,15 @@ def host(name: str) -> Host:
 
 def speaker(name: str, payload: Mapping[str, Any]) -> Host:
     """Who sent this. Cursor also runs the hooks of Claude Code, and says its version."""
+    if name == SDK:
+        return host("claude-code")
     return host("cursor" if name == "claude-code" and "cursor_version" in payload else name)
 
 
-def off_switch(name: str) -> str:
-    return f"`takeback hook uninstall {name}` switches takeback off."
-
-
 def refused(name: str, reason: str) -> str:
-    """The reason and, in a line of its own, how to switch takeback off."""
-    switch = off_switch(name)
-    return reason if reason.endswith(switch) else f"{reason.rstrip()}\n{switch}"
+    """The reason and, in a line of its own, how to switch takeback off; if it does not end with that yet."""
+    switches = tuple(off_switch(one) for one in (*NAMES, SDK))
+    return reason if reason.endswith(switches) else f"{reason.rstrip()}\n{off_switch(name)}"
 
 
 def said(answer: HookAnswer) -> str:

@@ -12,7 +12,7 @@ from takeback.errors import Failed, TakebackError
 from takeback.frontends.cli.command import Asked, Command, Does
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, counted, from_here, here
-from takeback.frontends.cli.session.store import nothing_yet, store_path
+from takeback.frontends.cli.session.store import nothing_yet, own_directory, store_path
 from takeback.model.ids import short
 from takeback.model.words import install_hint
 from takeback.storage.sqlite.store import Store, exists, is_remote, local_path, refuse_unfit
@@ -281,7 +281,7 @@ _STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
 
 def _doctor(asked: Asked) -> int:
     screen = asked.screen
-    findings = [*examine(store_path(asked), here().directory), *_inside(asked)]
+    findings = [*examine(store_path(asked), here().directory), *_inside(asked), *_hooks(asked)]
     bad = [one for one in findings if one.level == BAD]
     errors: list[TakebackError] = []
     if bad:
@@ -312,6 +312,37 @@ def _inside(asked: Asked) -> list[Finding]:
             return list(at_work(tb.store))
     except TakebackError as error:  # that it does not open is a finding, not the end of the examination
         return [Finding("store opens", BAD, str(error), error.hint)]
+
+
+def _hooks(asked: Asked) -> Iterator[Finding]:
+    """Of the coding agents: what was proven of their hooks, and what keeps these from running. No agent is started."""
+    from takeback.frontends.agents.hosts import NAMES
+    from takeback.frontends.agents.install import settings_of
+    from takeback.frontends.agents.obstacles import obstacles, version_of
+    from takeback.frontends.agents.plugins import CLAUDE, plugins_in
+    from takeback.frontends.cli.session.hook_proof import looked_at, standing
+
+    project = here().directory
+    for name in NAMES:
+        title, installed = f"{name}: hooks", False
+        for user in (True, False) if project else (True,):
+            hooks = looked_at(settings_of(name, user, os.environ, project))
+            installed = installed or bool(hooks.found)
+            if hooks.found:
+                now = standing(
+                    own_directory(asked), hooks.settings, hooks.found, version_of(name, os.environ)
+                )
+                test = f"`takeback hook test {name}{'' if user else ' --project'}` proves them."
+                level, said = GOOD if now.proven else WEAK, f"{hooks.settings.file}: {now.detail}"
+                yield Finding(title, level, said, test if now.testable else "")
+            for problem in [hooks.trouble] if hooks.trouble else hooks.problems:
+                yield Finding(title, WEAK, problem, f"`takeback hook status {name}` shows more.")
+        for plugin in plugins_in(os.environ, project) if name == CLAUDE else ():
+            said = f"{plugin.name}, enabled in {plugin.file}: `takeback hook test` does not test a plugin"
+            yield Finding(f"{name}: plugin", WEAK, said)
+            installed = True
+        for obstacle in obstacles(name, os.environ, project) if installed and project else ():
+            yield Finding(title, WEAK, obstacle)
 
 
 COMMAND = Command(_doctor, does=Does.LOOKS)

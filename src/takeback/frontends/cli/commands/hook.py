@@ -1,11 +1,11 @@
-"""`hook`: install takeback in a coding agent, take it out again, show what is installed."""
+"""`hook`: install takeback in a coding agent, take it out again, show what is installed, prove that it works."""
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Misuse
 from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import (
     HookSettings,
@@ -18,14 +18,26 @@ from takeback.frontends.agents.install import (
     uninstall,
     wanted_for,
 )
-from takeback.frontends.agents.settings import HookCommand, shim_path
-from takeback.frontends.cli.command import DRY_RUN, RUN, Asked, Command, Subcommand, flag, positional
-from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
+from takeback.frontends.agents.plugins import CLAUDE, PLUGIN_STAYS, TWICE, plugins_in
+from takeback.frontends.agents.settings import shim_path
+from takeback.frontends.cli.command import (
+    DRY_RUN,
+    RUN,
+    Asked,
+    Command,
+    Subcommand,
+    flag,
+    option,
+    positional,
+)
+from takeback.frontends.cli.output.screen import clean, counted, from_here, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
-from takeback.frontends.cli.session.store import opened, own_directory, session, store_path
+from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory, session, store_path
 from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.frontends.cli.session.hook_proof import InstalledHooks
     from takeback.model.effect import Effect
 
 _HOST = positional("host", "AGENT", f"one of {', '.join(NAMES)}", nargs="?", choices=NAMES)
@@ -50,13 +62,38 @@ _PARTS = {
         "takeback hook status",
         (_HOST, *_WHERE),
     ),
+    "shim": Subcommand(
+        "print the interpreter and the program that a hook starts, for a plugin that calls them itself",
+        "takeback hook shim",
+        (),
+    ),
+    "test": Subcommand(
+        "run the agent itself, apart from your settings, and prove that its calls are recorded and come back",
+        "takeback hook test claude-code",
+        (
+            positional("host", "AGENT", f"one of {', '.join(NAMES)}", choices=NAMES),
+            *_WHERE,
+            option("--program", "PATH", "the program of the agent; else the one on your PATH", default=""),
+        ),
+    ),
 }
 
 
 def _hook(asked: Asked) -> int:
+    if asked.options.action == "shim":
+        return _shim(asked)
     if asked.options.user and asked.options.project:
         raise Misuse("--user and --project exclude each other.", hint="Give one of them, or none for --user.")
-    return {"install": _install, "uninstall": _uninstall, "status": _status}[asked.options.action](asked)
+    does = {"install": _install, "uninstall": _uninstall, "status": _status, "test": _test}
+    return does[asked.options.action](asked)
+
+
+def _shim(asked: Asked) -> int:
+    import sys
+
+    asked.screen.say(f"{sys.executable}\n{shim_path()}")
+    asked.screen.give({"interpreter": sys.executable, "program": shim_path()})
+    return 0
 
 
 def _settings(asked: Asked, name: str) -> HookSettings:
@@ -78,6 +115,7 @@ def _install(asked: Asked) -> int:
             asked.made.extend(one.id for one in effects)
             told.append(_told(settings, effects))
             _say_installed(asked, settings, effects)
+        _note(tb, all_settings)
     asked.screen.give({"changed": any(one["changed"] for one in told), "hooks": told})
     return 0
 
@@ -141,10 +179,27 @@ def _uninstall(asked: Asked) -> int:
                 asked.made.extend(one.id for one in effects)
                 told.append(_told(settings, effects))
                 asked.screen.say(f"Removed takeback's hooks from {from_here(settings.file)}.")
+            _note(tb, all_settings)
     else:
         asked.screen.say(_nothing(asked, all_settings))
+        if not nothing_yet(asked):
+            with opened(asked) as tb:
+                _note(tb, all_settings)
+    if any(one.host.NAME == CLAUDE for one in all_settings) and plugins_in(os.environ, os.getcwd()):
+        asked.screen.hint(PLUGIN_STAYS)
     asked.screen.give({"changed": bool(told), "hooks": told})
     return 0
+
+
+def _note(tb: "Takeback", all_settings: Sequence[HookSettings]) -> None:
+    """Which settings hold our hooks, so that it is noticed if someone else changes that."""
+    from takeback.frontends.agents.evidence import installed
+
+    if not installed(tb.store.hook_note, *all_settings):
+        place = from_here(os.path.dirname(tb.store.hook_note))
+        warn(
+            f"takeback: The notes in {place} cannot be written, so it would not be noticed if the hooks were removed."
+        )
 
 
 def _nothing(asked: Asked, all_settings: Sequence[HookSettings]) -> str:
@@ -178,40 +233,18 @@ def _told(settings: HookSettings, effects: "Sequence[Effect]") -> dict[str, Any]
     }
 
 
+def _test(asked: Asked) -> int:
+    from takeback.frontends.cli.session.hook_proof import test_hooks
+
+    return test_hooks(asked, _settings(asked, asked.options.host))
+
+
 # Status: it only reads.
-
-
-class _Install(NamedTuple):
-    """Hooks of takeback in one settings file."""
-
-    settings: HookSettings
-    found: tuple[HookCommand, ...]
-    trouble: str = ""  # why the file cannot be read
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong with the entries themselves."""
-        if not self.found:
-            return []
-        told: list[str] = []
-        names = {one.event for one in self.found}
-        missing = [point.name for point in self.settings.host.EVENTS if point.name not in names]
-        if missing and not self.settings.is_plugin:
-            told.append(f"No hook for {', '.join(missing)}.")
-        for what, paths in (
-            ("The interpreter", {one.python for one in self.found}),
-            ("The hook program", {one.shim for one in self.found}),
-        ):
-            told += [
-                f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
-            ]
-        if other := {one.shim for one in self.found} - {shim_path()}:
-            told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
-        return told
 
 
 def _status(asked: Asked) -> int:
     from takeback.frontends.agents.obstacles import obstacles, version_of
+    from takeback.frontends.cli.session.hook_proof import looked_at, standing, standing_json
 
     project = os.getcwd()
     levels = [
@@ -222,18 +255,31 @@ def _status(asked: Asked) -> int:
     told: list[dict[str, Any]] = []
     for name in [asked.options.host] if asked.options.host else NAMES:
         places = [settings_of(name, level, os.environ, project) for level in levels]
-        installs = [_looked(one) for one in places]
+        installs = [looked_at(one) for one in places]
         on = any(one.found for one in installs)
+        plugins = plugins_in(os.environ, project) if name == CLAUDE else ()
+        version = version_of(name, os.environ)
+        proofs = [
+            standing(own_directory(asked), one.settings, one.found, version) if one.found else None
+            for one in installs
+        ]
         told.append(
             {
                 "agent": name,
                 "title": host(name).TITLE,
                 "here": is_installed(name, os.environ),
-                "version": version_of(name, os.environ),
-                "installed": on,
-                "mode": _MODE if on else "",
-                "files": [_file_told(one) for one in installs],
-                "obstacles": list(obstacles(name, os.environ, project)) if on else [],
+                "version": version,
+                "installed": on or bool(plugins),
+                "plugins": [one._asdict() for one in plugins],
+                "mode": _MODE if on or plugins else "",
+                "files": [
+                    {**_file_told(one), "proof": standing_json(proof) if proof else None}
+                    for one, proof in zip(installs, proofs, strict=True)
+                ],
+                "obstacles": [
+                    *([TWICE] if plugins and any(one.found for one in installs) else []),
+                    *(obstacles(name, os.environ, project) if on or plugins else ()),
+                ],
                 "if_missing": host(name).COVERS_MISSING,
             }
         )
@@ -244,7 +290,7 @@ def _status(asked: Asked) -> int:
         asked.screen.say(
             "The daemon is running." if running else "The daemon is not running; the next hook starts it."
         )
-    elif not any(one["here"] for one in told):
+    elif not asked.options.host and not any(one["here"] for one in told):
         asked.screen.say("No coding agent was found on this machine.")
     return 0
 
@@ -269,14 +315,7 @@ def _answers(store: str) -> bool:
         os.close(handle)
 
 
-def _looked(settings: HookSettings) -> _Install:
-    try:
-        return _Install(settings, found_in(settings, content_of(settings.file)))
-    except TakebackError as error:
-        return _Install(settings, (), str(error))
-
-
-def _file_told(one: _Install) -> dict[str, Any]:
+def _file_told(one: "InstalledHooks") -> dict[str, Any]:
     return {
         "level": "user" if one.settings.user else "project",
         "file": one.settings.file,
@@ -303,6 +342,10 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
             )
         for problem in one["problems"]:
             screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
+        if one["proof"]:
+            screen.say(f"  proof    {clean(one['proof']['detail'])}")
+    for plugin in told["plugins"]:
+        screen.say(f"  plugin   {clean(plugin['name'])}, enabled in {from_here(plugin['file'])}")
     for obstacle in told["obstacles"]:
         screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
     if told["installed"]:
@@ -311,7 +354,7 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _looks(options: Any) -> bool:
-    return options.action == "status" or options.dry_run
+    return options.action in ("status", "test", "shim") or options.dry_run
 
 
 COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)

@@ -1,5 +1,6 @@
 """`status`: how things stand."""
 
+import os
 from collections.abc import Sequence
 
 from takeback.api import now
@@ -35,6 +36,7 @@ from takeback.model.ids import short
 from takeback.model.run import NEVER, RunInfo, RunState
 from takeback.model.settings import bytes_in_words
 from takeback.storage.notes import was_told
+from takeback.storage.store import Store
 
 _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
@@ -62,7 +64,19 @@ def _status(asked: Asked) -> int:
             _tell(screen, status)
             if status.given_up and screen.terminal and not (screen.quiet or tb.store.read_only):
                 was_told(tb.store.path, [one.effect for one in status.given_up])
+        if screen.terminal and not screen.quiet:
+            _was_read(tb.store)
     return 0
+
+
+def _was_read(store: Store) -> None:
+    """A person has seen what was noticed of the hooks; an agent with a terminal is none."""
+    if store.hook_note and os.path.exists(store.hook_note):
+        from takeback.frontends.agents.evidence import was_read
+        from takeback.frontends.cli.session.agent_above import agent_above
+
+        if not agent_above(store.path):
+            was_read(store.hook_note)
 
 
 def _tell(screen: Screen, status: Status) -> None:

@@ -31,6 +31,7 @@ from takeback.frontends.cli.output.undo_hints import (
     with_a_way_out,
 )
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
+from takeback.frontends.cli.session.agent_above import undone_settings
 from takeback.frontends.cli.session.finished_undo import finished_just_now, tell_finished
 from takeback.frontends.cli.session.project import (
     elsewhere,
@@ -316,7 +317,7 @@ def taken_back(
     started = time.perf_counter()
     try:
         with _told_if_interrupted(asked, tb):
-            return wanted.carry_out(**wishes), started
+            return undone_settings(tb, wanted.carry_out, wishes), started
     except TakebackError as error:
         raise with_a_way_out(tb, wanted, wishes, error) from error
 

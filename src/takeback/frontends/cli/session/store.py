@@ -2,6 +2,7 @@
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,11 @@ def is_of_command_line(info: RunInfo) -> bool:
 
 def store_path(asked: Asked) -> str:
     return meant_path(asked.options.store or "") or default_path()
+
+
+def local_store(options: Namespace) -> str:
+    """Where its daemon would be."""
+    return local_path(meant_path(options.store or "") or default_path())
 
 
 def own_directory(asked: Asked) -> str:
@@ -109,6 +115,8 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
             warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
         elif lost := tb.store.lost():
             warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
+        if tb.store.hook_note and os.path.exists(tb.store.hook_note):
+            _tell_noticed(tb)
         show_work(asked, tb)
         opened_of(tb).here = LazyScope(asked, tb)
         if known:
@@ -126,6 +134,28 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
                 for line in given_up_in_words(tb.given_up):
                     warn(f"takeback: {line}")
                 was_told(tb.store.path, [one.effect for one in tb.given_up])
+
+
+def _tell_noticed(tb: Takeback) -> None:
+    """What someone did to the store, to the hooks or to their daemon, as far as it shows."""
+    from takeback.frontends.agents.evidence import daemon_trouble, kept, settings_troubles
+
+    found = kept(tb.store.hook_note)
+    with suppress(OSError):  # the current directory does not exist any more
+        told = [
+            *tb.store.altered(),
+            *settings_troubles(found, os.getcwd(), os.environ),
+            daemon_trouble(found, tb.store.path),
+        ]
+        told += [
+            f"{one.words} (noticed {local_time(one.at, now())})"
+            for one in found.noticed
+            if one.words not in told
+        ]
+        lost = tb.store.lost()
+        for words in filter(None, told):
+            if not lost or not words.startswith(lost):
+                warn(f"takeback: {clean(words)}")
 
 
 def show_work(asked: Asked, tb: Takeback) -> None:

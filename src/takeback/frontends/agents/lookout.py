@@ -1,0 +1,111 @@
+"""What the daemon does for its own safety: it refuses calls that name takeback itself, and says what it noticed."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from takeback.errors import TakebackError
+from takeback.frontends.agents import evidence
+from takeback.frontends.agents.event import Answer, Event, Kind
+from takeback.frontends.agents.guard import Guarded, refusal, this_process
+from takeback.frontends.agents.settings import shim_path
+
+if TYPE_CHECKING:
+    from takeback.storage.store import Store
+
+SHOWN = (Kind.SESSION_START, Kind.PROMPT, Kind.AFTER_CALL)  # where a model and a person read what is said
+
+
+class SelfGuard:
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._note = store.hook_note
+        self._process = this_process()
+        self._told: dict[str, set[str]] = {}  # by conversation
+        self._kept = evidence.Kept()
+        self._read: tuple[int, ...] = ()  # of the note: when it was read
+        self._looked: dict[tuple[str, str], object] = {}
+        self._unwritten = not evidence.daemon_runs(self._note)
+        self.is_over = False  # the store that we have open is not the one of its name any more
+
+    def ends(self, by_signal: str = "") -> None:
+        if by_signal:
+            evidence.notice(
+                self._note,
+                f"takeback's daemon (process {os.getpid()}) was ended by {by_signal} while an agent was at work.",
+            )
+        evidence.daemon_ends(self._note)
+
+    def refusal(self, event: Event, environment: Mapping[str, str]) -> str:
+        if event.kind is not Kind.BEFORE_CALL:
+            return ""
+        return refusal(event, list(self._guarded()), self._process, environment)
+
+    def _guarded(self) -> Iterator[Guarded]:
+        yield Guarded("takeback's store", self._store.path, is_tree=True)
+        yield Guarded("the notes about takeback's store", os.path.dirname(self._note), is_tree=True)
+        yield Guarded("takeback's hook program", shim_path())
+        yield from (Guarded("the settings with takeback's hooks", path) for path in self._known().settings)
+
+    def _known(self) -> evidence.Kept:
+        """The note, read again if it changed."""
+        try:
+            status = os.stat(self._note)
+            read = status.st_ino, status.st_mtime_ns, status.st_size
+        except OSError:
+            read = ()
+        if read != self._read:
+            self._kept, self._read = evidence.kept(self._note), read
+        return self._kept
+
+    def news(self, event: Event, environment: Mapping[str, str]) -> Answer:
+        """What was noticed and not yet said in this conversation."""
+        if event.kind not in SHOWN:
+            return Answer()
+        found = [*self._of_store(), *self._of_settings(event, environment), *self._noticed()]
+        if event.kind is Kind.SESSION_START or f"{event.host} {event.project}" not in self._known().seen:
+            self._unwritten = not evidence.seen_now(self._note, event.host, environment, event.project)
+        if self._unwritten:
+            found.append(_UNWRITTEN.format(os.path.dirname(self._note)))
+        told = self._told.setdefault(event.session, set())
+        fresh = [one for one in dict.fromkeys(found) if one not in told]
+        if not fresh:
+            return Answer()
+        told.update(fresh)
+        evidence.notice(self._note, *fresh)
+        said = "\n".join(f"takeback: {one}" for one in fresh)
+        return Answer(context=said, notice=said)
+
+    def _of_store(self) -> Iterator[str]:
+        altered = list(self._store.altered())
+        yield from altered
+        try:
+            if lost := self._store.lost():
+                yield lost
+        except TakebackError as error:
+            yield str(error)
+        self.is_over = self._store.is_replaced
+
+    def _of_settings(self, event: Event, environment: Mapping[str, str]) -> list[str]:
+        """Read only when a file changed: it is asked after each call."""
+        place = event.host, event.project
+        known = self._known()
+        now = evidence.signature(event.host, environment, event.project, known), self._read
+        if self._looked.get(place) == now:
+            return []
+        self._looked[place] = now
+        return list(evidence.settings_troubles(known, event.project, environment))
+
+    def _noticed(self) -> list[str]:
+        """What the daemon before this one, or this one, noticed, until a person has read it."""
+        return [one.words for one in self._known().noticed]
+
+    def remember(self) -> None:
+        """After a call: how far the journal has come."""
+        self._unwritten = not self._store.remember() or self._unwritten
+
+    def forget(self, session: str) -> None:
+        self._told.pop(session, None)
+
+
+_UNWRITTEN = "The notes in {} cannot be written, so it would not be noticed if the store were rolled back."

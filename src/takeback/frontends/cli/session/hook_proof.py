@@ -1,0 +1,170 @@
+"""`hook test`, and what `hook status` and `doctor` say of the last one."""
+
+import os
+import time
+from typing import Any, NamedTuple
+
+import takeback
+import takeback.api
+from takeback.audit.views import iso
+from takeback.errors import Failed, Misuse, Refused, TakebackError
+from takeback.frontends.agents.install import HookSettings, content_of, found_in
+from takeback.frontends.agents.launch import launcher
+from takeback.frontends.agents.obstacles import obstacles, version_at
+from takeback.frontends.agents.proof import Proof, keep, last_proof, print_of, proof_of
+from takeback.frontends.agents.settings import HookCommand, shim_path
+from takeback.frontends.cli.command import Asked
+from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
+from takeback.frontends.cli.session.store import own_directory
+from takeback.storage.sqlite.store import exists
+
+
+class InstalledHooks(NamedTuple):
+    """Hooks of takeback in one settings file."""
+
+    settings: HookSettings
+    found: tuple[HookCommand, ...]
+    trouble: str = ""  # why the file cannot be read
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the entries themselves."""
+        if not self.found:
+            return []
+        told: list[str] = []
+        names = {one.event for one in self.found}
+        missing = [point.name for point in self.settings.host.EVENTS if point.name not in names]
+        if missing and not self.settings.is_plugin:
+            told.append(f"No hook for {', '.join(missing)}.")
+        for what, paths in (
+            ("The interpreter", {one.python for one in self.found}),
+            ("The hook program", {one.shim for one in self.found}),
+        ):
+            told += [
+                f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
+            ]
+        if other := {one.shim for one in self.found} - {shim_path()}:
+            told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
+        return told
+
+
+def looked_at(settings: HookSettings) -> InstalledHooks:
+    try:
+        return InstalledHooks(settings, found_in(settings, content_of(settings.file)))
+    except TakebackError as error:
+        return InstalledHooks(settings, (), str(error))
+
+
+class ProofNow(NamedTuple):
+    """How far the hooks in one settings file are proven now."""
+
+    proof: Proof | None
+    proven: bool  # the last test held, and nothing that it depends on has changed since
+    detail: str
+    testable: bool = True
+
+
+def standing(store: str, settings: HookSettings, found: tuple[HookCommand, ...], version: str) -> ProofNow:
+    """`version`: of the agent that is installed now; empty if it is not known."""
+    proof, title = last_proof(store, settings), settings.host.TITLE
+    if launcher(settings.host.NAME) is None:
+        return ProofNow(None, False, f"cannot be proven: {title} cannot be run without a person", False)
+    if proof is None:
+        return ProofNow(None, False, "never proven")
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(proof.at // 1_000_000))
+    by = f"{title} {proof.version}".strip()
+    if not proof.proven:
+        return ProofNow(
+            proof, False, f"the last test, on {when} with {by}, failed: {proof.failures()[0].rstrip('.')}"
+        )
+    changed: list[str] = []
+    if version != proof.version:
+        changed.append(f"{title} is {version or 'of an unknown version'} now")
+    if takeback.__version__ != proof.takeback:
+        changed.append(f"takeback is {takeback.__version__} now")
+    if print_of(found) != proof.hooks:
+        changed.append("the hooks were changed since")
+    told = f"proven on {when} with {by} and takeback {proof.takeback}"
+    return ProofNow(proof, not changed, f"{told}; {', '.join(changed)}" if changed else told)
+
+
+def standing_json(one: ProofNow) -> dict[str, Any]:
+    told = proof_json(one.proof) if one.proof else None
+    return {"proven": one.proven, "detail": one.detail, "last": told}
+
+
+def proof_json(proof: Proof) -> dict[str, Any]:
+    return {
+        "at": iso(proof.at),
+        "program": proof.program,
+        "agent_version": proof.version,
+        "takeback_version": proof.takeback,
+        "proven": proof.proven,
+        "checks": [{"name": name, "held": held, "detail": seen} for name, held, seen in proof.checks],
+    }
+
+
+def test_hooks(asked: Asked, settings: HookSettings) -> int:
+    """Run the agent with these hooks, say what was seen, and keep it."""
+    from takeback.frontends.agents.trial import Program, hooks_to_test, tried
+
+    screen, title = asked.screen, settings.host.TITLE
+    data = hooks_to_test(settings)
+    path = _program(settings, asked.options.program)
+    program = Program(path, version_at(path))
+    screen.remark(f"{program.shown(title)} runs apart from your settings, against a model on this machine.")
+    points = tried(settings, data, program, os.environ)
+    proof = proof_of(settings, found_in(settings, data), program, points, takeback.api.now())
+    store = own_directory(asked)
+    if not exists(store):
+        with takeback.api.open(store):
+            pass  # a store is made in a directory that is empty
+    keep(store, proof)
+    in_the_way = obstacles(settings.host.NAME, os.environ, os.getcwd())
+    _say(asked, settings, proof, in_the_way)
+    errors = [_not_proven(proof, title)] if not proof.proven else []
+    told = {"agent": proof.agent, "level": "user" if settings.user else "project", "file": proof.file}
+    screen.give({**told, **proof_json(proof), "obstacles": list(in_the_way)} | as_field(screen, errors))
+    return told_trouble(screen, errors)
+
+
+def _program(settings: HookSettings, named: str) -> str:
+    from shutil import which
+
+    found = which(named or settings.host.PROGRAM)
+    if found:
+        return os.path.abspath(found)
+    if named:
+        raise Misuse(f"{named} is no program that can be started.", hint="Name the program of the agent.")
+    raise Refused(
+        f"There is no `{settings.host.PROGRAM}` on your PATH, so {settings.host.TITLE} cannot be run.",
+        hint="Install it, or name its program with --program.",
+    )
+
+
+def _say(asked: Asked, settings: HookSettings, proof: Proof, in_the_way: tuple[str, ...]) -> None:
+    screen = asked.screen
+    screen.say(f"{settings.host.TITLE} {proof.version}".strip() + f", hooks of {from_here(settings.file)}:")
+    for _, held, seen in proof.checks:
+        mark = screen.paint("yes", "green") if held else screen.paint("no ", "red")
+        screen.say(f"  {mark}  {clean(seen)}")
+    if settings.host.NAME in _TRUST:
+        screen.say(f"  {_TRUST[settings.host.NAME]}")
+    for one in in_the_way:
+        screen.say(screen.paint(f"  {from_here(one)}", "yellow"))
+
+
+# What the test grants the agent so that it runs at all, and so does not prove.
+_TRUST = {
+    "codex": "Trust was not tested: for the test Codex was asked to run hooks without it.",
+    "gemini": "Trust was not tested: for the test Gemini CLI was asked to trust its folder.",
+}
+
+
+def _not_proven(proof: Proof, title: str) -> Failed:
+    failed = proof.failures()
+    return Failed(
+        f"{counted(len(failed), 'check')} of {len(proof.checks)} did not hold, so the hooks of {title} are not proven.",
+        hint=f"`takeback hook status {proof.agent}` shows what keeps hooks from running.",
+    )
