@@ -24,6 +24,8 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
         (talk.project / "one").write_text("1\n")
         (talk.project / "two").write_text("2\n")
         yield talk
+        log = talk.store / "hooks/log"
+        assert not log.exists() or "Traceback" not in log.read_text()
 
 
 def takeback_says(talk: Talk, *words: str) -> "subprocess.CompletedProcess[str]":
