@@ -14,10 +14,14 @@ import pytest
 import takeback
 from takeback.frontends.agents.event import Event, Kind, Tool
 from takeback.frontends.agents.guard import Guarded, GuardedProcess, refusal
+from tests.agents.acts import daemons
+from tests.agents.family import Shell, Write
+from tests.agents.play import Prompt, Scene, play
+from tests.agents.stage import Place
 from tests.agents.talk import Talk, talking, until
 
 SOURCE = str(Path(takeback.__file__).parent.parent)
-as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="hides /proc")
 
 
 def command(talk: Talk, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -191,6 +195,29 @@ def test_what_was_noticed_is_said_once_to_the_agent(talk: Talk):
         assert "no hooks of takeback" in command(talk, other).stderr
 
 
+def test_it_counts_as_read_when_a_person_has_seen_it_on_a_terminal(talk: Talk):
+    settings = Path(os.environ["HOME"]) / ".claude/settings.json"
+    before = settings.read_bytes()
+    settings.write_text("{}")
+    talk.shell("echo b > b")
+    settings.write_bytes(before)
+    assert "(noticed " in command(talk, "status").stderr
+    _on_terminal(talk, {"CLAUDECODE": "1"})
+    assert "no hooks of takeback" in command(talk, "log").stderr, "an agent with a terminal is no person"
+    _on_terminal(talk, {})
+    assert command(talk, "log").stderr == ""
+
+
+def _on_terminal(talk: Talk, more: dict[str, str]) -> None:
+    ours, its = os.openpty()
+    words, env = [sys.executable, "-m", "takeback", "status"], {**os.environ, "PYTHONPATH": SOURCE, **more}
+    subprocess.run(
+        words, cwd=talk.project, env=env, stdin=its, stdout=its, stderr=its, check=True, timeout=60
+    )
+    os.close(its)
+    os.close(ours)
+
+
 def test_settings_that_the_user_edits_are_not_noticed(talk: Talk):
     file = Path(os.environ["HOME"]) / ".claude/settings.json"
     file.write_text(file.read_text().replace("{", '{\n  "model": "opus",', 1))
@@ -256,6 +283,17 @@ def test_an_agent_is_recognised_by_its_program_and_by_what_it_started(talk: Talk
     assert "CLAUDECODE is set" in out.read_text()
 
 
+@as_root
+def test_without_proc_only_its_own_mark_counts(talk: Talk):
+    talk.kill_daemon()
+    hidden = 'mount -t tmpfs none /proc && "$0" -m takeback forget'
+    for mark, code in (("0", 0), ("1", 3)):
+        words, env = ["unshare", "-m", "sh", "-c", hidden, sys.executable], {**os.environ, "CLAUDECODE": mark}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_an_agent_may_look_and_may_undo_its_own_calls(talk: Talk):
     for words in ("log", "status", "show @", "diff @", "undo", "redo", "hook status", "forget --dry-run"):
         done = command(talk, *words.split(), CLAUDECODE="1")
@@ -272,6 +310,45 @@ def test_an_agent_may_not_undo_the_installation(talk: Talk):
     assert settings.exists()
     assert command(talk, "undo", effect.id).returncode == 0
     assert command(talk, "status").stderr == "", "the person did that through takeback"
+
+
+# With a real agent, whose model says these calls.
+
+
+@pytest.mark.agents
+def test_claude_code_is_refused_and_what_it_does_all_the_same_is_noticed(place: Place):
+    store, settings = os.environ["TAKEBACK_STORE"], place.home / ".claude/settings.json"
+    os.environ |= {"HOME": str(place.home), "PYTHONPATH": SOURCE}
+    user = [sys.executable, "-m", "takeback"]
+    subprocess.run(
+        [*user, "hook", "install", "claude-code"], cwd=place.project, check=True, capture_output=True
+    )
+    empties = "import pathlib; pathlib.Path.home().joinpath('.claude/settings.json').write_text('{}')"
+    turns = (
+        (Shell(f"rm -rf {store}"),),
+        (Write(str(settings), "{}"),),
+        (Shell(f"{sys.executable} -m takeback hook uninstall claude-code 2>&1; echo ended with $?"),),
+        (Shell(f'{sys.executable} -c "{empties}"'),),
+    )
+    scene = Scene("an agent that tries to get at the store", (Prompt("go", turns),), {})
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    played = play("claude-code", scene, place.home, place.project)
+
+    said = "\n".join(played.results)
+    assert f"`rm -rf {store}` would delete takeback's store" in said
+    assert "Write of" in said
+    assert "would change the settings with takeback's hooks" in said
+    assert "is for a person, and Claude Code started this command" in said
+    assert "ended with 3" in said
+    assert said.count("`takeback hook uninstall claude-code` switches takeback off.") == 2
+    heard = "".join(str(request) for request in played.requests)
+    assert "settings.json has no hooks of takeback any more" in heard
+    done = subprocess.run(
+        [*user, "status"], cwd=place.project, env=env, capture_output=True, text=True, check=False
+    )
+    assert "settings.json has no hooks of takeback any more" in done.stderr
+    for process in daemons(store):
+        os.kill(process, 9)
 
 
 # The judgement alone.

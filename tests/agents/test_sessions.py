@@ -146,6 +146,8 @@ def test_what_a_command_wrote_only_elsewhere_is_said(talk: Talk):
     assert talk.effects() == []
     if talk.knows:
         assert f"{talk.place}/beside is outside of the project" in said.context
+    refused = takeback_says(talk, "undo", "--prompt")
+    assert refused.returncode == 3 and "only below the project" in refused.stderr
 
 
 def test_a_ref_that_someone_else_moved_during_a_call_stays_unless_it_is_named(talk: Talk):

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.agents.drivers import DRIVERS
 from tests.agents.family import Deed
 from tests.agents.play import NotPlayed, Played, Prompt, Scene, play
 from tests.agents.stage import Place, clear, differences
+from tests.bench.agents_costs import surroundings
 from tests.bench.agents_world import (
     CASES,
     USERS_LINE,
@@ -89,20 +91,22 @@ def measure(wishes: Wishes) -> Table:
                 cells = [stage.cell(agent, case) for case in CASES]
                 lines += _lines(agent, who, cells)
                 notes += _notes(agent, who, cells)
-    own = (
-        f"its own undo: as measured on {_OWN_WHEN} with the tool that is the agent's ("
-        + "; ".join(f"{name} {one.version}, {one.cells} cases, {one.more}" for name, one in _OWN.items())
-        + "); not run again here"
-    )
-    return Table("Coding agents: what comes back of 35 cases, watch mode", tuple(lines), (own, *notes))
+    own = [
+        f"its own undo: as measured on {_OWN_WHEN}, not run again here; a cell is one of the same cases",
+        *(f"  {name} {one.version}: {one.cells} cases, {one.more}" for name, one in _OWN.items()),
+    ]
+    return Table("Coding agents: what comes back of 35 cases, watch mode", tuple(lines), (*own, *notes))
 
 
 def _lines(agent: str, who: str, cells: Sequence[Cell]) -> list[Line]:
     own, acted = _OWN[agent], [one for one in cells if one.verdict != IDLE]
     against = "its own undo" if own.cells else ""
 
+    counts = Counter(one.verdict for one in acted)
+    counts[SHORT] = len(acted) - sum(counts[one] for one in (EXACT, REFUSED, FALSE, DESTROYED))
+
     def line(what: str, verdict: str, reference: int, bar: float | None = None) -> Line:
-        count = sum(one.verdict == verdict for one in cells)
+        count = counts[verdict]
         return Line(what, count, "", against, reference, bar, "cost")
 
     named = sum(one.named for one in cells)
@@ -110,7 +114,7 @@ def _lines(agent: str, who: str, cells: Sequence[Cell]) -> list[Line]:
     return [
         line(f"{agent} as {who}: exact{more}, of {len(acted)}", EXACT, own.exact),
         line("  rightly refused: says why, changes nothing", REFUSED, 0),
-        line("  short: says what it left", SHORT, 0, 0),
+        line("  short: left something, or refused without need", SHORT, 0, 0),
         line("  false success", FALSE, own.false, 0),
         line("  user edit destroyed", DESTROYED, own.destroyed, 0),
     ]
@@ -119,7 +123,7 @@ def _lines(agent: str, who: str, cells: Sequence[Cell]) -> list[Line]:
 def _notes(agent: str, who: str, cells: Sequence[Cell]) -> Iterator[str]:
     for one in cells:
         if one.verdict != EXACT:
-            yield f"{agent}, {who}, {one.case}: {one.verdict}: {one.detail}"
+            yield f"{agent}, {who}, {one.case}: {one.verdict}: {' '.join(one.detail.split())[:300]}"
 
 
 class Stage:
@@ -127,7 +131,7 @@ class Stage:
 
     def __init__(self, directory: Path, home: Home | None) -> None:
         self._directory, self._home = directory, home
-        self._user = USER if home else None
+        self.user = USER if home else None
         self._count = 0
 
     def cell(self, agent: str, case: Case) -> Cell:
@@ -147,13 +151,12 @@ class Stage:
                 os.kill(process, 9)
         if not os.environ.get("BENCH_KEEP"):
             shutil.rmtree(directory)
-        print(json.dumps({"agent": agent, **cell._asdict()}), file=sys.stderr, flush=True)
         return cell
 
     def _give(self, directory: Path) -> None:
-        if self._user is not None:
+        if self.user is not None:
             for path in (directory, *directory.rglob("*")):
-                os.chown(path, self._user, self._user, follow_symlinks=False)
+                os.chown(path, self.user, self.user, follow_symlinks=False)
 
     def _played(self, agent: str, case: Case, place: Place) -> Cell:
         installed = self._takeback(place, "hook", "install", agent)
@@ -173,7 +176,7 @@ class Stage:
         turns: tuple[tuple[Deed, ...], ...] = tuple((deed,) for deed in case.deeds)
         meetings = {"call": user_meanwhile} if case.during else {}
         scene = Scene(name, (Prompt(name, turns),), {}, meetings=meetings)
-        return play(agent, scene, place.home, place.project, user=self._user)
+        return play(agent, scene, place.home, place.project, user=self.user)
 
     def _as_user(self, place: Place, case: Case) -> None:
         if case.after:
@@ -190,7 +193,7 @@ class Stage:
                 "from takeback.frontends.cli.main import main; main()"
             )
             command = [self._home.python, "-I", "-B", "-c", code]
-        rights = {} if self._user is None else {"user": self._user, "group": self._user, "extra_groups": ()}
+        rights = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": ()}
         done = subprocess.run(
             [*command, *words], cwd=place.project, env={**os.environ, "HOME": str(place.home)}, text=True,
             capture_output=True, check=False, timeout=300, stdin=subprocess.DEVNULL, **rights,
@@ -215,12 +218,7 @@ class _Judged:
         after = world_of(self._place)
         named = False
         wanted = self._wanted(standing)
-        if (
-            told.exit
-            and not self._left(standing, after)
-            and self._left(wanted, after)
-            and _asks_for_names(told)
-        ):
+        if told.exit and self._left(wanted, after) and _asks_for_names(told):
             if self._case.during:
                 return Cell(name, REFUSED, told.words)
             again = self._undone("--", str(self._place.project))
@@ -242,7 +240,7 @@ class _Judged:
         if not left:
             return Cell(name, EXACT, "", named) if not told.exit else Cell(name, SHORT, told.words)
         if told.exit and not self._left(standing, after):
-            rightly = self._case.name == "user-same-after" or (self._case.outside and self._is_said())
+            rightly = self._case.name == "user-same-after" or (self._case.outside and self._is_said(told))
             return Cell(name, REFUSED if rightly else SHORT, f"{told.words} · {listed}{self._merged()}")
         said = told.exit or all(path in told.words for path in left)
         return Cell(name, SHORT if said else FALSE, f"{listed} · {told.words}")
@@ -307,10 +305,11 @@ class _Judged:
         how = "takes back only what the agent did" if both else "does not keep both"
         return f" · --merge then {how}"
 
-    def _is_said(self) -> bool:
-        """The agent was told what is out of reach."""
+    def _is_said(self, told: Told) -> bool:
+        """The agent was told what is out of reach; the refusal says it where the kernel reports no authors."""
         heard = json.dumps([dict(one.body) for one in self._played.requests])
-        return "other/config.toml is outside" in heard or "are outside of the project" in heard
+        named = "other/config.toml is outside" in heard or "are outside of the project" in heard
+        return named or (self._stage.user is not None and "only below the project" in told.words)
 
 
 def _asks_for_names(told: Told) -> bool:
@@ -327,8 +326,6 @@ def _changed(before: World, after: World, case: Case) -> bool:
 @contextmanager
 def _stage(directory: Path, user: int | None) -> Iterator[Stage]:
     """A place that the user gets to, and agents and a takeback that the user may start."""
-    from tests.bench.agents import surroundings
-
     place = directory / ("by-root" if user is None else "by-user")
     place.mkdir()
     home = make_home() if user is not None else None
@@ -367,7 +364,7 @@ def main(arguments: list[str]) -> None:
         with _stage(directory, USER if who == "user" else None) as stage:
             for case in CASES:
                 if not names or case.name in names:
-                    stage.cell(agent, case)
+                    print(json.dumps({"agent": agent, **stage.cell(agent, case)._asdict()}), flush=True)
     finally:
         if not os.environ.get("BENCH_KEEP"):
             shutil.rmtree(directory)

@@ -123,7 +123,7 @@ def _sql(database: str, statement: str) -> Shell:
 
 _APP = _edit("src/app.py", "    return 1", "    return 2")
 _INSTALL = (
-    "for i in $(seq 200); do mkdir -p node_modules/p$i; echo x > node_modules/p$i/i.js; done; "
+    "seq 200 | while read i; do mkdir -p node_modules/p$i; echo x > node_modules/p$i/i.js; done; "
     "echo broken > node_modules/left/f0.js"
 )
 CASES = (
@@ -138,7 +138,7 @@ CASES = (
     Case("sh-rm-tracked", (Shell("rm src/app.py"),)),
     Case("sh-rm-untracked", (Shell("rm notes.txt"),)),
     Case("sh-rm-ignored", (Shell("rm .env"),)),
-    Case("sh-rm-rf-dir", (Shell("rm -rf docs"),)),
+    Case("sh-rm-rf-dir", (Shell("rm -r docs"),)),
     Case("sh-mv", (Shell("mv src/app.py src/main.py; mv notes.txt docs/moved.txt"),)),
     Case("sh-chmod", (Shell("chmod 600 run.sh; chmod 644 .env; chmod 600 README.md"),)),
     Case("sh-sed-many", (Shell("sed -i s/old/new/ src/m*.py"),)),
@@ -146,7 +146,7 @@ CASES = (
     Case("git-reset-hard", (Shell("git reset -q --hard"),)),
     Case("git-clean-fdx", (Shell("git clean -qfdx"),)),
     Case("git-stash-drop", (Shell("git stash drop -q"),)),
-    Case("rm-rf-git", (Shell("rm -rf .git"),)),
+    Case("rm-rf-git", (Shell("rm -r .git"),)),
     Case("install-ignored", (Shell(_INSTALL),)),
     Case(
         "sh-outside", (Shell("echo 'port = 2' > ../other/config.toml; echo x > ../other/new.txt"),),

@@ -128,14 +128,20 @@ def _last_change(journal: Journal, session: AgentSession) -> int:
 
 def last_session(journal: Journal, scope: Scope | None = None) -> AgentSession:
     """The one that changed something last, of those that began in these projects or changed something there."""
-    changed = ((_last_change(journal, one), one) for one in sessions(journal, scope, in_order=False))
+    found = list(sessions(journal, scope, in_order=False))
+    changed = ((_last_change(journal, one), one) for one in found)
     last, session = max(changed, key=lambda pair: pair[0], default=(0, None))
     if last and session:
         return session
     where = " in this project" if scope else ""
     raise Refused(
         f"No session of a coding agent has changed anything{where}.",
-        hint="`takeback log` shows what happened.",
+        hint="`takeback log` shows what happened."
+        + (
+            " takeback records changes of a watched command only below the project."
+            if found and scope
+            else ""
+        ),
     )
 
 

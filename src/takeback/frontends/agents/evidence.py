@@ -198,22 +198,39 @@ def seen_now(note: str, name: str, env: Mapping[str, str], project: str) -> bool
 # The daemon.
 
 
-def daemon_trouble(found: Kept) -> str:
-    """Of one that ended without a word. After a restart of the machine that is nothing."""
+def daemon_trouble(found: Kept, store: str = "") -> str:
+    """Of one that ended without a word. After a restart of the machine that is nothing. `store`: where a daemon that
+    lives holds its lock, also one in another container."""
     from takeback.adapters.watch.processes import lives
     from takeback.model.boot_clock import first_line
 
-    process = found.daemon
-    if (
-        not process
-        or process.get("boot") != first_line("/proc/sys/kernel/random/boot_id")
-        or lives(dict(process))
-    ):
+    process = dict(found.daemon)
+    if not process or process.get("boot") != first_line("/proc/sys/kernel/random/boot_id"):
+        return ""
+    if lives(process) or (store and _is_locked(os.path.join(store, "hooks", "lock"))):
         return ""
     return (
         f"takeback's daemon (process {process.get('pid')}) ended without a word: it was killed, or it crashed. "
         "Changes that were made without it are recorded with the next call."
     )
+
+
+def _is_locked(path: str) -> bool:
+    import fcntl
+
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
 
 
 def daemon_runs(note: str) -> bool:

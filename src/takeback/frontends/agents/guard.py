@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from takeback.frontends.agents.event import Event, Kind, Tool
-from takeback.frontends.agents.shell_programs import Ending, Named, Touch, Value
+from takeback.frontends.agents.shell_programs import Named, ProcessEnd, Touch, Value
 from takeback.frontends.agents.shell_reach import reached
 from takeback.frontends.agents.shell_text import Unparsed
 
@@ -26,9 +26,11 @@ class Guarded(NamedTuple):
     path: str
     is_tree: bool = False
 
-    @property
-    def forms(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((os.path.normpath(self.path), os.path.realpath(self.path))))
+    def forms(self) -> list[list[str]]:
+        """The path by its names: as it is written, and where it leads to."""
+        return [
+            _names(one) for one in dict.fromkeys((os.path.normpath(self.path), os.path.realpath(self.path)))
+        ]
 
 
 class GuardedProcess(NamedTuple):
@@ -59,30 +61,25 @@ def refusal(
     event: Event, guarded: Sequence[Guarded], process: GuardedProcess | None, environment: Mapping[str, str]
 ) -> str:
     """Why the call must not run; empty if it may, also where that cannot be known."""
-    if event.kind is not Kind.BEFORE_CALL:
+    if event.kind is not Kind.BEFORE_CALL or event.tool not in (Tool.EDIT, Tool.SHELL):
         return ""
+    places = [(one, one.forms()) for one in guarded]
     if event.tool is Tool.EDIT:
-        return next(
-            (_edit(event, path, one) for path in event.paths for one in guarded if _edits(path, one)), ""
-        )
-    if event.tool is not Tool.SHELL or not event.command:
+        for path in event.paths:
+            if one := _touched(Touch(Value(path), follows=True), places):
+                return _edit(event, path, one)
         return ""
-    cwd = event.cwd or event.project
     try:
-        for named, shown in reached(event.command, cwd, environment):
-            if found := _hit(named, guarded, process):
+        for named, shown in reached(event.command, event.cwd or event.project, environment):
+            if isinstance(named, Touch):
+                found = _touched(named, places)
+            else:
+                found = process if process and _ends(named, process) else None
+            if found:
                 return _command(shown, named, found)
     except (Unparsed, RecursionError):
         return ""  # what it does is noticed afterwards
     return ""
-
-
-def _hit(
-    named: Named, guarded: Iterable[Guarded], process: GuardedProcess | None
-) -> Guarded | GuardedProcess | None:
-    if isinstance(named, Ending):
-        return process if process and _ends(named, process) else None
-    return next((one for one in guarded if _touches(named, one)), None)
 
 
 def _edit(event: Event, path: str, one: Guarded) -> str:
@@ -106,14 +103,20 @@ _WHY = "The person needs that to take changes back. Leave it alone, or ask the p
 # Paths.
 
 
-def _edits(path: str, one: Guarded) -> bool:
-    return _touches(Touch(Value(path), follows=True), one)
-
-
-def _touches(touch: Touch, one: Guarded) -> bool:
-    return any(
-        _reaches(touch, path, form.split("/"), one.is_tree) for path in _forms(touch) for form in one.forms
+def _touched(touch: Touch, places: Iterable[tuple[Guarded, list[list[str]]]]) -> Guarded | None:
+    paths = list(_forms(touch))
+    return next(
+        (
+            one
+            for one, forms in places
+            if any(_reaches(touch, path, form, one.is_tree) for path in paths for form in forms)
+        ),
+        None,
     )
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
 
 
 def _forms(touch: Touch) -> Iterator[list[str]]:
@@ -121,13 +124,13 @@ def _forms(touch: Touch) -> Iterator[list[str]]:
     path, pattern = touch.path.text, touch.path.is_pattern
     whole = touch.path.as_pattern if pattern else path
     written = os.path.normpath(whole)
-    yield written.split("/")
+    yield _names(written)
     fixed, rest = _fixed(whole) if pattern else (path, "")
     if not rest and not touch.follows and os.path.basename(fixed) not in ("", ".", ".."):
         fixed, rest = os.path.split(fixed)
     real = os.path.join(os.path.realpath(fixed), rest) if rest else os.path.realpath(fixed)
     if real != written:
-        yield real.split("/")
+        yield _names(real)
 
 
 def _fixed(pattern: str) -> tuple[str, str]:
@@ -138,7 +141,6 @@ def _fixed(pattern: str) -> tuple[str, str]:
 
 
 def _reaches(touch: Touch, path: list[str], place: list[str], is_tree: bool) -> bool:
-    path, place = [name for name in path if name], [name for name in place if name]
     pairs = zip(path, place, strict=False)
     if not all(_named(given, name, touch.path.is_pattern) for given, name in pairs):
         return False
@@ -178,7 +180,7 @@ def _inside(directory: str) -> list[str]:
 # Processes.
 
 
-def _ends(ending: Ending, process: GuardedProcess) -> bool:
+def _ends(ending: ProcessEnd, process: GuardedProcess) -> bool:
     if any(pid in (process.pid, -process.group, -1) for pid in ending.pids):
         return True
     if not ending.pattern or (ending.users and not set(ending.users) & set(process.users)):

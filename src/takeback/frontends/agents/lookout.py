@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SHOWN = (Kind.SESSION_START, Kind.PROMPT, Kind.AFTER_CALL)  # where a model and a person read what is said
 
 
-class Lookout:
+class SelfGuard:
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._note = store.hook_note

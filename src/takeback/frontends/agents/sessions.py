@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
 from takeback.frontends.agents.hosts import host
-from takeback.frontends.agents.lookout import Lookout
+from takeback.frontends.agents.lookout import SelfGuard
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
 from takeback.model.settings import DAY
 
@@ -33,7 +33,7 @@ class Sessions:
         self._lock = threading.RLock()
         self._lineage: Lineage | None = None
         self._idle_at = 0.0
-        self._lookout = Lookout(self._tb.store)
+        self._lookout = SelfGuard(self._tb.store)
 
     def answer(self, event: Event, environment: Mapping[str, str]) -> Answer:
         """`environment`: of the agent, as far as the shim tells it."""

@@ -52,7 +52,7 @@ class Touch(NamedTuple):
     deepest: int = 0  # of `names`: how far below the path; 0 for any
 
 
-class Ending(NamedTuple):
+class ProcessEnd(NamedTuple):
     """Processes that a command would end."""
 
     pids: tuple[int, ...] = ()  # negative: a group; -1: all
@@ -62,7 +62,7 @@ class Ending(NamedTuple):
     users: tuple[str, ...] = ()
 
 
-Named = Touch | Ending
+Named = Touch | ProcessEnd
 Words = Sequence["Value | None"]
 
 
@@ -294,7 +294,7 @@ def _kill(words: Words) -> Iterator[Named]:
         named = named[1:]
     pids = tuple(int(text) for text in named if text.lstrip("-").isdigit())
     if pids:
-        yield Ending(pids)
+        yield ProcessEnd(pids)
 
 
 def _pkill(words: Words) -> Iterator[Named]:
@@ -305,8 +305,8 @@ def _pkill(words: Words) -> Iterator[Named]:
     patterns = [word for word in _known(operands(words, "uUGFn")) if word.text]
     whole, exactly = has(words, "f", "--full"), has(words, "x", "--exact")
     if users and not patterns:
-        yield Ending(pattern=".", users=users)
-    yield from (Ending((), one.text, whole, exactly, users) for one in patterns)
+        yield ProcessEnd(pattern=".", users=users)
+    yield from (ProcessEnd((), one.text, whole, exactly, users) for one in patterns)
 
 
 def _killall(words: Words) -> Iterator[Named]:
@@ -314,8 +314,8 @@ def _killall(words: Words) -> Iterator[Named]:
     exactly = not has(words, "r", "--regexp")
     names = _known(operands(words, "usnoyZ"))
     if users and not names:
-        yield Ending(pattern=".", users=users)
-    yield from (Ending((), one.text, exactly=exactly, users=users) for one in names)
+        yield ProcessEnd(pattern=".", users=users)
+    yield from (ProcessEnd((), one.text, exactly=exactly, users=users) for one in names)
 
 
 _SIGNAL = re.compile(r"-(?:[A-Z][A-Z0-9+-]+|[1-9]\d*)")

@@ -21,7 +21,7 @@ _MOST = 200  # values of one word
 _LOCAL = frozenset(("export", "local", "declare", "readonly", "typeset"))
 
 
-class Place(NamedTuple):
+class ShellState(NamedTuple):
     """Where a command runs, as far as is known."""
 
     directories: tuple[str, ...]  # one of them; none if unknown
@@ -34,17 +34,17 @@ def reached(
     """Everything that the command would touch, with the simple command that does. Raises `Unparsed`."""
     values = {name: (Value(value),) for name, value in environment.items()}
     values |= {"PWD": (Value(cwd),)} if cwd else {}
-    yield from _Walk(Place((cwd,) if cwd else (), values), depth).through(command)
+    yield from _Walk(ShellState((cwd,) if cwd else (), values), depth).through(command)
 
 
 class _Walk:
-    def __init__(self, place: Place, depth: int) -> None:
+    def __init__(self, place: ShellState, depth: int) -> None:
         self.place = place
         self._depth = depth
 
     def through(self, command: str) -> Iterator[tuple[Named, str]]:
         items = parsed(command, self._depth)
-        around: list[Place] = []
+        around: list[ShellState] = []
         piped: tuple[str, ...] = ()
         for at, item in enumerate(items):
             if item == "(":
@@ -57,7 +57,7 @@ class _Walk:
             in_pipe = before in ("|", "|&") or after in ("|", "|&")
             place = self.place
             yield from self._simple(item, piped if before in ("|", "|&") else ())
-            piped = (*item.documents, *self._printed(item))
+            piped = (*item.documents, *self._printed(item)) if after in ("|", "|&") else ()
             if in_pipe or after == "&":
                 self.place = place  # each part of a pipe has a shell of its own
 

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "\n", "(", ")")
-_REDIRECTIONS = ("<<<", "<<-", "&>>", "<<", ">>", ">|", "<>", "&>", ">&", "<&", ">", "<")
+_OPERATOR = re.compile(r"&&|\|\||;;|\|&|;|\||&(?!>)|\n|\(|\)")
+_REDIRECTION = re.compile(r"<<<|<<-|&>>|<<|>>|>\||<>|&>|>&|<&|>|<")
+_NUMBER = re.compile(r"\d+(?=[<>])")
+_PLAIN = re.compile(r"[^ \t\n;&|<>()\\'\"`$]*")
 _ENDS_WORD = frozenset(" \t\n;&|<>()")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _DEEPEST = 20
@@ -74,7 +76,7 @@ class _Reader:
         draft = _Draft(0)
         while True:
             self._skip_blank()
-            operator = self._one_of(_OPERATORS) if not self._one_of(_REDIRECTIONS) else ""
+            operator = self._one_of(_OPERATOR)
             if not draft.words and self._skipped_arithmetic():
                 continue
             if operator or self.at >= len(self.text):
@@ -98,8 +100,9 @@ class _Reader:
                     tuple(one.words), tuple(one.redirections), tuple(one.inner), tuple(one.documents), shown
                 )
 
-    def _one_of(self, operators: tuple[str, ...]) -> str:
-        return next((one for one in operators if self.text.startswith(one, self.at)), "")
+    def _one_of(self, signs: re.Pattern[str]) -> str:
+        found = signs.match(self.text, self.at)
+        return found.group() if found else ""
 
     def _skip_blank(self) -> None:
         while self.at < len(self.text) and self.text[self.at] in " \t\r":
@@ -109,10 +112,9 @@ class _Reader:
             self.at = len(self.text) if end < 0 else end
 
     def _read_into(self, draft: _Draft) -> None:
-        number = re.compile(r"\d+(?=[<>])").match(self.text, self.at)
-        if number:
+        if number := _NUMBER.match(self.text, self.at):
             self.at = number.end()
-        operator = self._one_of(_REDIRECTIONS)
+        operator = self._one_of(_REDIRECTION)
         if operator in ("<", ">") and self.text.startswith(f"{operator}(", self.at):
             operator = ""  # the output of a command as a file
         if not operator:
@@ -136,8 +138,9 @@ class _Reader:
             while True:
                 if self.at >= len(self.text):
                     break  # as a shell takes it: the end of the text ends it too
-                line, newline, _ = self.text[self.at :].partition("\n")
-                self.at += len(line) + len(newline)
+                newline = self.text.find("\n", self.at)
+                line = self.text[self.at : newline if newline >= 0 else None]
+                self.at += len(line) + 1
                 line = line.lstrip("\t") if stripped else line
                 if line == end:
                     break
@@ -186,8 +189,7 @@ class _Reader:
         if sign == "$":
             return [self._value(draft, quoted=False)]
         start = self.at - 1
-        while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD | frozenset("\\'\"`$"):
-            self.at += 1
+        self.at += len(self._one_of(_PLAIN))
         return [Part(self.text[start : self.at])]
 
     def _until(self, sign: str) -> str:

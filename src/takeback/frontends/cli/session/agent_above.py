@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.plan import UndoResult
 
-# Variables that an agent sets for what it starts, and nobody else.
+# Variables that an agent sets for what it starts and that no person sets.
 _MARKS: Mapping[str, str] = {
-    "CLAUDECODE": "Claude Code", "CODEX_THREAD_ID": "Codex", "CODEX_SANDBOX": "Codex",
+    "CLAUDECODE": "Claude Code", "CODEX_THREAD_ID": "Codex", "CODEX_TOOL_CALL_ID": "Codex", "CODEX_SANDBOX": "Codex",
     "CODEX_SANDBOX_NETWORK_DISABLED": "Codex", "CODEX_CI": "Codex", "GEMINI_CLI": "Gemini CLI", "OPENCODE": "opencode",
     "CURSOR_AGENT": "Cursor",
 }  # fmt: skip

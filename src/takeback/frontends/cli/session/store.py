@@ -145,7 +145,7 @@ def _tell_noticed(tb: Takeback) -> None:
         told = [
             *tb.store.altered(),
             *settings_troubles(found, os.getcwd(), os.environ),
-            daemon_trouble(found),
+            daemon_trouble(found, tb.store.path),
         ]
         told += [
             f"{one.words} (noticed {local_time(one.at, now())})"
