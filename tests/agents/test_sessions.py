@@ -24,6 +24,8 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
         (talk.project / "one").write_text("1\n")
         (talk.project / "two").write_text("2\n")
         yield talk
+        log = talk.store / "hooks/log"
+        assert not log.exists() or "Traceback" not in log.read_text()
 
 
 def takeback_says(talk: Talk, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -99,6 +101,17 @@ def test_a_file_that_the_user_edits_during_a_call_stays(talk: Talk):
         assert talk.files() == {"one": "1\nagent\nuser\n", "two": "2\nagent\n"}
     assert talk.undo(effect, "one") == [("one", "undone")]
     assert talk.files()["one"] == "1\n"
+
+
+def test_a_refusal_names_all_that_others_may_have_changed(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    both = f"echo user >> {talk.project}/one; echo user >> {talk.project}/two"
+    talk.shell("echo agent >> one; echo agent >> two", meanwhile=both)
+    refused = takeback_says(talk, "undo", "--prompt")
+    assert refused.returncode == 3
+    assert re.search("each of .*one, .*two (was|may have been) changed by someone else", refused.stderr)
+    assert f" -- {talk.project}` takes back" in refused.stderr or " -- .` takes back" in refused.stderr
 
 
 def test_what_only_the_user_changed_during_a_call_is_an_effect_of_its_own(talk: Talk):

@@ -198,6 +198,8 @@ class Session:
         return Answer()
 
     def _after(self, event: Event) -> Answer:
+        from takeback.runs.watch import Watch
+
         key = self._key_of_open(event)
         if not key:
             return Answer()  # the call was not let through, or changes nothing
@@ -205,7 +207,7 @@ class Session:
         watch = self._core.watches.get(key)
         effect = self._finish(key, more)
         self._begin_between()
-        outside = [display(one) for one in watch.outside] if watch else []
+        outside = [display(one) for one in watch.outside] if isinstance(watch, Watch) else []
         return Answer(context="\n".join(filter(None, (about_call(effect, outside), self._news()))))
 
     def _turn_ended(self, event: Event) -> Answer:
