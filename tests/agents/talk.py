@@ -172,6 +172,10 @@ class Talk:
 
     # The daemon.
 
+    def log(self) -> str:
+        log = self.store / "hooks" / "log"
+        return log.read_text() if log.exists() else ""
+
     def daemon(self) -> int:
         """Its process; 0 if there is none."""
         lock = self.store / "hooks" / "lock"
@@ -216,5 +220,6 @@ def talking(place: Path, **more: Any) -> Iterator[Talk]:
     talk = Talk(place, **more)
     try:
         yield talk
+        assert "Traceback" not in talk.log(), talk.log()
     finally:
         talk.close()

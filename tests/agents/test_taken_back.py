@@ -65,7 +65,7 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
     knows = knows_authors(place.project)
     whole = [] if knows or scene.name in _OF_THE_USER else ["--", str(place.top)]
     undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts", *whole)
-    assert "Traceback" not in undone.stderr
+    assert "Traceback" not in undone.stderr + _log()
     said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
     after = place.look()
     for path, text in _OF_THE_USER.get(scene.name, {}).items():

@@ -48,6 +48,7 @@ class OpenWatch(Protocol):
     """Of a call whose end another process may tell."""
 
     effect: Effect | None
+    outside: tuple[str, ...]  # what else it is known to have changed, which is not recorded
 
     def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None: ...
 

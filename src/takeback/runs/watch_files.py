@@ -37,6 +37,7 @@ class FileWatch:
         self._key = key
         self._proposal: Effect | None = None
         self.effect: Effect | None = None
+        self.outside: tuple[str, ...] = ()
 
     def __enter__(self) -> "FileWatch":
         self.begin()
