@@ -69,9 +69,7 @@ def test_a_thousand_calls(tmp_path: Path):
         assert done.returncode == 0, done.stderr
         after = talk.files()
         if talk.knows:
-            assert after.pop("mine.txt").split() == [
-                str(n) for n in range(EVERY - 1, PROMPTS * CALLS, EVERY)
-            ]
+            assert after.pop("mine.txt").split() == [str(n) for n in range(EVERY - 1, PROMPTS * CALLS, EVERY)]
         after.pop("mine.txt", None)
         assert after == before
         assert talk.daemon() == daemon, "the same one to the end"

@@ -34,7 +34,13 @@ class Session:
     """One conversation."""
 
     def __init__(
-        self, tb: "Takeback", event: Event, project: str, lineage: "Lineage | None", lock: "threading.RLock"
+        self,
+        tb: "Takeback",
+        event: Event,
+        project: str,
+        lineage: "Lineage | None",
+        lock: "threading.RLock",
+        is_note: Callable[[bytes], bool],
     ) -> None:
         from takeback.adapters.watch.processes import identity
         from takeback.runs.prompts import session_name
@@ -51,6 +57,7 @@ class Session:
         )
         self._core = core_of(self._run)
         self._core.makers = self._makers
+        self._core.is_note = is_note
         self.follow(lineage)
         self._whole = True  # also what the project ignores and could make again
         self._files: set[str] = set()  # keys of calls that name their files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
-from takeback.frontends.agents.hosts import host
+from takeback.frontends.agents.hosts import host, is_note
 from takeback.frontends.agents.lookout import SelfGuard
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
 from takeback.model.settings import DAY
@@ -42,7 +42,7 @@ class Sessions:
         if refusal := self._lookout.refusal(event, environment):
             return Answer(refusal=refusal)
         with self._lock:
-            session = self._session(event)
+            session = self._session(event, environment)
         if session is None:
             return Answer()
         if event.kind is Kind.BEFORE_CALL and event.tool in (Tool.SHELL, Tool.OTHER):
@@ -65,7 +65,7 @@ class Sessions:
             context = "\n".join(filter(None, (answer.context, news.context)))
             return answer._replace(context=context, notice=answer.notice or news.notice)
 
-    def _session(self, event: Event) -> "Session | None":
+    def _session(self, event: Event, environment: Mapping[str, str]) -> "Session | None":
         name = (event.host, event.session)
         known = self._open.get(name)
         if known and not known.is_over:
@@ -79,7 +79,12 @@ class Sessions:
             )
         self._follow_processes()
         session = self._open[name] = Session(
-            self._tb, event, os.path.realpath(project), self._lineage, self._lock
+            self._tb,
+            event,
+            os.path.realpath(project),
+            self._lineage,
+            self._lock,
+            is_note(event.host, environment),
         )
         return session
 

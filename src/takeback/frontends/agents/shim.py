@@ -21,7 +21,20 @@ DENIED = 2
 _BEFORE_SECONDS, _SECONDS = 280, 50  # less than hosts wait
 _START_SECONDS = 20
 _TIMES = 3  # that it is said: to a daemon that is ending, and to the next one
-_TOLD = ("CLAUDE", "CODEX", "GEMINI", "OPENCODE", "CURSOR", "TAKEBACK", "XDG_", "HOME", "PWD", "PATH", "USER")
+_TOLD = (
+    "CLAUDE",
+    "CODEX",
+    "GEMINI",
+    "OPENCODE",
+    "CURSOR",
+    "TAKEBACK",
+    "XDG_",
+    "TMPDIR",
+    "HOME",
+    "PWD",
+    "PATH",
+    "USER",
+)
 _MOST = 64 << 20  # bytes of a payload
 ROOT = __file__.rsplit("/", 4)[0]  # where the package lies
 

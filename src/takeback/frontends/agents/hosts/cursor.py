@@ -15,6 +15,8 @@ COVERS_MISSING = "the call is denied (failClosed)"
 TRUST = ""
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {"version": 1}
+NOTES = ("{settings}",)
+SETTINGS = ("hooks.json", "mcp.json", "cli-config.json", "commands", "rules", "skills", "agents")
 READS = frozenset((
     "Read", "Grep", "Glob", "List", "ReadLints", "Fetch", "WebFetch", "WebSearch", "Task", "ListMcpResources",
     "TodoWrite",

@@ -23,6 +23,8 @@ COVERS_MISSING = "the call is denied: the plugin throws if the shim does not ans
 TRUST = ""
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {}
+NOTES = ("{data}/opencode", "{state}/opencode", "{cache}/opencode")
+SETTINGS = ("auth.json",)
 READS = frozenset((
     "read", "glob", "grep", "list", "ls", "webfetch", "websearch", "codesearch", "todowrite", "todoread", "task",
     "skill", "question", "lsp", "plan_enter", "plan_exit",
