@@ -72,6 +72,8 @@ def speaker(name: str, payload: Mapping[str, Any]) -> Host:
 
 def is_note(name: str, env: Mapping[str, str]) -> Callable[[bytes], bool]:
     """Tells whether the agent keeps a file for itself, such as its conversations. Every call changes some of them."""
+    from fnmatch import fnmatchcase
+
     speaks = host("claude-code" if name == SDK else name)
     home = env.get("HOME", "")
     names = {
@@ -87,7 +89,7 @@ def is_note(name: str, env: Mapping[str, str]) -> Callable[[bytes], bool]:
 
     def is_one(path: bytes) -> bool:
         for place in places:
-            if path == place or path.startswith(place + b"/"):
+            if path.startswith(place + b"/") or fnmatchcase(path, place):
                 return path[len(place) + 1 :].partition(b"/")[0] not in kept
         return False
 

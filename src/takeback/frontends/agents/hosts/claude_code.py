@@ -22,7 +22,7 @@ COVERS_MISSING = "the call is denied, also by versions that ignore onFailure"
 TRUST = ""
 COMMENTS = False  # with a comment in it the whole file is ignored, without a word
 PREAMBLE: Mapping[str, Any] = {}
-NOTES = ("{settings}", "{temporary}/claude-{user}")
+NOTES = ("{settings}", "{temporary}/claude-{user}", "{temporary}/claude-*-cwd", "{temporary}/cc-socks")
 SETTINGS = (
     "settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "hooks", "keybindings.json",
     "output-styles", "plugins", "rules", "skills",
