@@ -13,6 +13,7 @@ import pytest
 import takeback
 from takeback.errors import Refused
 from takeback.model.effect import State
+from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
 from tests.agents.stage import git
 from tests.agents.talk import Talk, talking, until
@@ -24,8 +25,6 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
         (talk.project / "one").write_text("1\n")
         (talk.project / "two").write_text("2\n")
         yield talk
-        log = talk.store / "hooks/log"
-        assert not log.exists() or "Traceback" not in log.read_text()
 
 
 def takeback_says(talk: Talk, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -286,3 +285,15 @@ def test_a_conversation_in_the_home_directory_is_not_let_through(talk: Talk):
     said, _ = talk.before("Bash", {"command": "echo a > a"})
     assert "home" in said.refusal and "takeback hook uninstall claude-code" in said.refusal
     assert not talk.before("Read", {"file_path": "/etc/passwd"})[0].refusal
+
+
+def test_a_call_of_more_changes_than_the_kernel_queues(talk: Talk):
+    """The queue holds 16,384 reports: without room made in it, no one would know who made all of these."""
+    if not talk.knows:
+        return
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("mkdir many; cd many; seq 12000 | xargs touch")
+    (effect,) = talk.effects()
+    assert len(effect.targets) >= 12_000
+    assert not any(doubt_of(target) for target in effect.targets)

@@ -73,6 +73,12 @@ class Session:
         self._core.lineage = lineage
         self._core.families.clear()
 
+    def collect(self) -> None:
+        """A call may change more than the kernel's queue of reports can hold."""
+        for watched in list(self._core.trees.values()):
+            if watched.feed is not None:
+                watched.feed.collect()
+
     def _makers(self) -> list[int]:
         """What the agent started and still runs."""
         from takeback.adapters.watch.processes import children_of

@@ -114,7 +114,11 @@ class Sessions:
 
     def look_after(self) -> None:
         """A few times a second: what the kernel reported is taken, and agents that have died are noticed."""
-        with self._lock:
+        for session in list(self._open.values()):
+            session.collect()
+        if not self._lock.acquire(blocking=False):
+            return  # soon again
+        try:
             if self._lineage is not None:
                 self._lineage.drain()
                 self._lineage.keep_only({os.getpid(), *(one.agent for one in self._open.values())})
@@ -125,6 +129,8 @@ class Sessions:
             if time.monotonic() > self._idle_at:
                 self._idle_at = time.monotonic() + _HOUR
                 self._accept_idle()
+        finally:
+            self._lock.release()
 
     def _forget_dead(self) -> None:
         for name, session in list(self._open.items()):
@@ -150,7 +156,7 @@ class Sessions:
         return bool(self._open)
 
     def any_open_call(self) -> bool:
-        return any(session.any_open_call for session in self._open.values())
+        return any(session.any_open_call for session in list(self._open.values()))
 
     @property
     def is_over(self) -> bool:
