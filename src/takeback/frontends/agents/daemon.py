@@ -23,8 +23,8 @@ import takeback
 from takeback.errors import Corrupt, Refused, TakebackError
 from takeback.frontends.agents.client import AGENTS, OWN, RECORD
 from takeback.frontends.agents.hosts import Reply, refused, speaker
+from takeback.frontends.agents.relay import BEFORE, ROOT
 from takeback.frontends.agents.sessions import Sessions
-from takeback.frontends.agents.shim import BEFORE, ROOT
 from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from takeback.frontends.agents.event import Event, HookAnswer
-from takeback.frontends.agents.shim import SDK, off_switch
+from takeback.frontends.agents.relay import SDK, off_switch
 
 NAMES = ("claude-code", "codex", "gemini", "opencode", "cursor")
 _TEMPORARY = "/tmp"  # noqa: S108 only named
