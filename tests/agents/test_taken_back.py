@@ -56,7 +56,7 @@ def _git(project: Path) -> list[str]:
 
 @pytest.mark.parametrize(("agent", "scene"), CASES)
 def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
-    installed = takeback(place, "hook", "install", agent)
+    installed = takeback(place, "hook", "install", agent.removesuffix("-script"))
     assert installed.returncode == 0, installed.stderr
     before, history = place.look(), _git(place.project)
 

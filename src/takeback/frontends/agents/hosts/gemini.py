@@ -21,7 +21,7 @@ TRUST = (
 )
 COMMENTS = True
 PREAMBLE: Mapping[str, Any] = {}
-NOTES = ("{settings}",)
+NOTES = ("{settings}", "{temporary}/gemini-shell-*")
 SETTINGS = (
     "settings.json",
     "GEMINI.md",
