@@ -15,10 +15,10 @@ from typing import Any
 import takeback
 from takeback.adapters.watch.inotify import open_feed
 from takeback.adapters.watch.roots import roots_of
-from takeback.frontends.agents import shim
+from takeback.frontends.agents.settings import shim_path
 from takeback.model.effect import Effect, State
 
-SHIM = shim.__file__
+SHIM = shim_path()
 REFUSED = 2
 
 

@@ -13,6 +13,7 @@ import pytest
 import takeback
 from takeback.errors import Refused
 from takeback.model.effect import State
+from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
 from tests.agents.stage import git
 from tests.agents.talk import Talk, talking, until
@@ -99,6 +100,17 @@ def test_a_file_that_the_user_edits_during_a_call_stays(talk: Talk):
         assert talk.files() == {"one": "1\nagent\nuser\n", "two": "2\nagent\n"}
     assert talk.undo(effect, "one") == [("one", "undone")]
     assert talk.files()["one"] == "1\n"
+
+
+def test_a_refusal_names_all_that_others_may_have_changed(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    both = f"echo user >> {talk.project}/one; echo user >> {talk.project}/two"
+    talk.shell("echo agent >> one; echo agent >> two", meanwhile=both)
+    refused = takeback_says(talk, "undo", "--prompt")
+    assert refused.returncode == 3
+    assert re.search("each of .*one, .*two (was|may have been) changed by someone else", refused.stderr)
+    assert f" -- {talk.project}` takes back" in refused.stderr or " -- .` takes back" in refused.stderr
 
 
 def test_what_only_the_user_changed_during_a_call_is_an_effect_of_its_own(talk: Talk):
@@ -273,3 +285,15 @@ def test_a_conversation_in_the_home_directory_is_not_let_through(talk: Talk):
     said, _ = talk.before("Bash", {"command": "echo a > a"})
     assert "home" in said.refusal and "takeback hook uninstall claude-code" in said.refusal
     assert not talk.before("Read", {"file_path": "/etc/passwd"})[0].refusal
+
+
+def test_a_call_of_more_changes_than_the_kernel_queues(talk: Talk):
+    """The queue holds 16,384 reports: without room made in it, no one would know who made all of these."""
+    if not talk.knows:
+        return
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("mkdir many; cd many; seq 12000 | xargs touch")
+    (effect,) = talk.effects()
+    assert len(effect.targets) >= 12_000
+    assert not any(doubt_of(target) for target in effect.targets)

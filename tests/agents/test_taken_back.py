@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import takeback as takeback_store
 from tests.agents.acts import daemons
 from tests.agents.play import Scene, play
 from tests.agents.stage import Manifest, Place, differences, git
@@ -55,7 +56,7 @@ def _git(project: Path) -> list[str]:
 
 @pytest.mark.parametrize(("agent", "scene"), CASES)
 def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
-    installed = takeback(place, "hook", "install", agent)
+    installed = takeback(place, "hook", "install", agent.removesuffix("-script"))
     assert installed.returncode == 0, installed.stderr
     before, history = place.look(), _git(place.project)
 
@@ -63,11 +64,17 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
 
     changed = differences(before, place.look(), times=False) or _git(place.project) != history
     knows = knows_authors(place.project)
-    whole = [] if knows or scene.name in _OF_THE_USER else ["--", str(place.top)]
+    # Nor is it known of a call during which the daemon was killed.
+    whole = (
+        []
+        if (knows and scene.name != "daemon is killed") or scene.name in _OF_THE_USER
+        else ["--", str(place.top)]
+    )
     undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts", *whole)
     assert "Traceback" not in undone.stderr + _log()
     said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
     after = place.look()
+    assert _told_outside(place) == [], "what the agent keeps for itself is not told"
     for path, text in _OF_THE_USER.get(scene.name, {}).items():
         assert text in (place.project / path).read_text(), said
     if knows or scene.name not in _OF_THE_USER:
@@ -92,6 +99,12 @@ def _compare(place: Place, scene: Scene, before: Manifest, after: Manifest, said
     assert found.keys() - {late} == stays.keys(), f"{found}\n{said}"
     for path, text in stays.items():
         assert (place.project / path).read_text() == text, said
+
+
+def _told_outside(place: Place) -> list[str]:
+    with takeback_store.open(os.environ["TAKEBACK_STORE"]) as tb:
+        told = [path for effect in tb.effects() for path in effect.change.args.get("outside", ())]
+    return sorted({os.path.relpath(path, place.project) for path in told})
 
 
 def _name(directory: str) -> str:

@@ -34,6 +34,7 @@ from takeback.model.plan import (
     Plan,
     TargetOutcome,
     UndoResult,
+    each_of,
     in_turn,
     nothing_to_do,
     only_forced,
@@ -259,7 +260,8 @@ def _why_untouched(
         return _conflict(effects, outcomes, wishes)
     left = outcomes[0]
     of = next((one for one in effects if one.id == left.effect), None)
-    hint = way_to_both(of, (left.resource,)) if of else ""
+    alike = [one.resource for one in outcomes if (one.effect, one.detail) == (left.effect, left.detail)]
+    hint = way_to_both(of, alike) if of else ""
     forced = of is not None and any(only_forced(one) for one in of.targets if one.resource == left.resource)
     again = (
         f"`takeback undo {short(left.effect)} --force` goes back to how it was before"
@@ -268,7 +270,7 @@ def _why_untouched(
     )
     hint = out_of_the_way({left.resource: left.obstacle}, again) or hint
     return Refused(
-        f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
+        f"Nothing of it can be taken back: {each_of(alike)} {left.detail.removeprefix('it ')}.",
         hint=hint or f"`takeback show {short(left.effect)}` shows more.",
         effect=left.effect,
     )

@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Misuse
-from takeback.frontends.agents import shim
+from takeback.frontends.agents import relay
 from takeback.frontends.agents.hosts import HookPoint
 from takeback.frontends.agents.hosts.claude_code import EVENTS
+from takeback.frontends.agents.settings import shim_path
 from takeback.model.boot_clock import fields_of
 from takeback.model.words import install_hint
 from takeback.storage.sqlite.store import default_path, is_remote, meant_path
@@ -160,7 +161,7 @@ class _OwnHook:
         except Exception as error:  # noqa: BLE001 whatever it is, no call runs without an answer
             code, out, err = 1, "", f"{type(error).__name__}: {error}"
         if code and self._point.before:
-            return _denied(err if code == shim.DENIED else _refusal(err, code))
+            return _denied(err if code == relay.DENIED else _refusal(err, code))
         with suppress(ValueError):
             if isinstance(told := json.loads(out or "{}"), dict):
                 return cast("dict[str, Any]", told)
@@ -169,7 +170,7 @@ class _OwnHook:
     def _sent(self, given: Mapping[str, Any]) -> tuple[int, str, str]:
         import subprocess
 
-        words = [sys.executable, "-I", "-S", shim.__file__, shim.SDK, self._point.name]
+        words = [sys.executable, "-I", "-S", shim_path(), relay.SDK, self._point.name]
         done = subprocess.run(
             words,
             input=json.dumps(given, default=repr),
@@ -184,7 +185,7 @@ class _OwnHook:
 
 
 def _refusal(said: str, code: int) -> str:
-    return shim.refusal(shim.SDK, said.strip() or f"its hook ended with {code}.").decode()
+    return relay.refusal(relay.SDK, said.strip() or f"its hook ended with {code}.").decode()
 
 
 def _denied(reason: str) -> dict[str, Any]:

@@ -246,6 +246,13 @@ def only_forced(target: Target) -> bool:
     return "excluded" in target.after and "excluded" not in target.before and "digest" in target.before
 
 
+def each_of(resources: Sequence[str]) -> str:
+    """As the subject of a sentence about one of them."""
+    names = ", ".join(display(one) for one in resources[:_MOST_NAMED])
+    more = f" and {len(resources) - _MOST_NAMED:,} more" if len(resources) > _MOST_NAMED else ""
+    return f"each of {names}{more}" if len(resources) > 1 else names
+
+
 def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     """How to take back what others had a part in too; empty if they had none in these."""
     targets = [target for target in effect.targets if target.resource in resources]

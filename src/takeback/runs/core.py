@@ -95,6 +95,7 @@ class RunCore:
         self.watches: dict[str, OpenWatch] = {}  # those that have a key, by it
         # Who started whom, for all watches of the run: it is drained by who gave it.
         self.lineage: Lineage | None = None
+        self.is_note: Callable[[bytes], bool] | None = None  # files that the agent keeps for itself
         self.makers: Callable[[], Iterable[int]] | None = None  # see `WatchPlace`
         self.families: dict[
             int, frozenset[int]

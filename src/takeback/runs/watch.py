@@ -181,7 +181,7 @@ class Watch:
             families = self._core.families
             if pid not in families:
                 families[pid] = frozenset(family_of({"pid": pid}))
-            return Telling(pid, self._core.lineage, authors, others, families[pid])
+            return Telling(pid, self._core.lineage, authors, others, families[pid], self._core.is_note)
         lineage = open_lineage()
         return Telling(pid, lineage, authors, others) if lineage else None
 
@@ -234,7 +234,7 @@ class Watch:
         with core.uninterrupted():
             self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal))
             if self._telling is not None:
-                self.outside = tuple(self._telling.outside((place_of(core.parts).store,)))
+                self.outside = self._telling.outside(place_of(core.parts).store)
             self._close()
             if self.effect:
                 took_hold(core, self.effect)
@@ -288,7 +288,7 @@ class Watch:
         args = dict(seen.change.args)
         if self.shared:
             args["shared"] = self.shared
-        if self._telling and (outside := tuple(self._telling.outside((place_of(parts).store,)))):
+        if self._telling and (outside := self._telling.outside(place_of(parts).store)):
             args["outside"] = [display(one) for one in outside[:_LISTED]]
         change = seen.change._replace(args=args)
         if self._manner.late and not sure:

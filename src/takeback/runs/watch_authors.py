@@ -147,6 +147,7 @@ class Telling:
         authors: dict[str, "Authors"],
         beside: Sequence[Effect] = (),
         shared: Collection[int] | None = None,
+        is_note: Callable[[bytes], bool] | None = None,
     ) -> None:
         """`authors` by the resource of each root; `beside`: commands that others watch there already. `shared`: others
         use the lineage too, and these processes, which began before it, belong to the command."""
@@ -155,6 +156,7 @@ class Telling:
         self._pid = pid
         self._lineage = lineage
         self._shared = shared
+        self._is_note = is_note  # tells what the command keeps for itself
         self._authors = authors
         # Processes that they had started before we got the events.
         self._begun = {one.id: family_of(_process(one)) for one in beside if _process(one)}
@@ -216,9 +218,9 @@ class Telling:
                         found.add(one.resource)
         return found
 
-    def outside(self, but: Sequence[bytes]) -> list[str]:
-        """Changes of the command outside the roots, on the same filesystems, as far as the kernel reported them. Not
-        below these directories."""
+    def outside(self, store: bytes) -> tuple[str, ...]:
+        """Changes of the command outside the roots, on the same filesystems, as far as the kernel reported them. Not in
+        our store, and not what the command keeps for itself."""
         from takeback.adapters.watch.fanotify import changed_outside
 
         own = self._own()
@@ -226,9 +228,10 @@ class Telling:
         found = {
             file_resource(path)
             for book in self._authors.values()
-            for path in (changed_outside(book, own, (*roots, *but)) if own else ())
+            for path in (changed_outside(book, own, (*roots, store)) if own else ())
+            if not (self._is_note and self._is_note(path))
         }
-        return sorted(found)
+        return tuple(sorted(found))
 
     def _by_others(
         self, targets: Sequence[Target], now: "dict[str, Authors | None]", family: set[int]

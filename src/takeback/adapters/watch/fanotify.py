@@ -3,6 +3,7 @@
 import os
 import stat
 import struct
+from _thread import allocate_lock
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,7 @@ _RECORD = struct.Struct("=BBH8sIi")
 _HERE = -100  # AT_FDCWD; the path is absolute
 _DELETED = b" (deleted)"
 _REMEMBERED = 20_000  # directories
+_HELD = 64 << 20  # bytes of reports, some half a million; more stay in the queue
 
 
 class Fanotify:
@@ -41,6 +43,9 @@ class Fanotify:
         # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
         self._paths: dict[bytes, str | None] = {}
         self._gone: set[bytes] = set()
+        self._turn = allocate_lock()
+        self._held: list[bytes] = []  # taken from the queue, and not looked at yet
+        self._held_bytes = 0
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
@@ -58,10 +63,23 @@ class Fanotify:
             raise
 
     def close(self) -> None:
-        for fd in (self._fd, self._top):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._top = -1
+        with self._turn:
+            for fd in (self._fd, self._top):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._top = -1
+
+    def collect(self) -> None:
+        with self._turn:
+            while self._fd >= 0 and self._held_bytes < _HELD and (reports := read_reports(self._fd)):
+                self._held.append(reports)
+                self._held_bytes += len(reports)
+
+    def _taken(self) -> list[bytes]:
+        """Everything that was reported until now."""
+        with self._turn:
+            held, self._held, self._held_bytes = self._held, [], 0
+            return [*held, *iter(partial(read_reports, self._fd), b"")]
 
     def drain(self) -> Told | None:
         self.unsure.clear()
@@ -72,7 +90,7 @@ class Fanotify:
         with suppress(OSError):
             root = self._handle()
         lost = root != self._root
-        events, masks = _events(iter(partial(read_reports, self._fd), b""))
+        events, masks = _events(self._taken())
         # The queue is not endless.
         self.broken = self.crowded = any(mask & _OVERFLOW for mask in masks)
         lost = lost or self.crowded

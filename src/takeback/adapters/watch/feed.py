@@ -83,6 +83,11 @@ class Feed(Protocol):
     crowded: bool  # and that was for what others do on the same filesystem, or may have been
     unsure: set[int]  # inodes of files that got or lost a name, told with none that is below the root
 
+    def collect(self) -> None:
+        """Make room in the kernel's queue, which is short. What is taken counts with the next `drain`; any thread may
+        do it."""
+        ...
+
     def drain(self) -> Told | None:
         """Paths that may have changed since the last call; None if reports were lost, so that only a full scan can
         tell."""

@@ -110,6 +110,9 @@ class Inotify:
             self._paths.pop(number, None)
             self._library.inotify_rm_watch(self._fd, number)
 
+    def collect(self) -> None:
+        """Not ahead of time: what is reported of a new directory must be followed up while it is there."""
+
     def drain(self) -> Told | None:
         told: dict[str, set[bytes]] = {}
         try:

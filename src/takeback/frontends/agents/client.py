@@ -3,7 +3,7 @@
 import os
 from contextlib import suppress
 
-from takeback.frontends.agents.shim import ROOT
+from takeback.frontends.agents.relay import ROOT
 
 OWN = "takeback"  # as the name of a host: the request is ours, not an agent's
 AGENTS = "agents"  # which processes it knows as agents

@@ -23,12 +23,12 @@ import takeback
 from takeback.errors import Corrupt, Refused, TakebackError
 from takeback.frontends.agents.client import AGENTS, OWN, RECORD
 from takeback.frontends.agents.hosts import Reply, refused, speaker
+from takeback.frontends.agents.relay import BEFORE, ROOT
 from takeback.frontends.agents.sessions import Sessions
-from takeback.frontends.agents.shim import BEFORE, ROOT
 from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600
-_TICK = 0.5  # seconds
+_TICK, _QUICK_TICK = 0.5, 0.1  # seconds; while a call is under way, more is reported
 _CREDENTIALS = struct.Struct("=3i")  # process, user, group
 _MOST = 64 << 20
 _LOG_BYTES = 1 << 20
@@ -172,7 +172,7 @@ class Daemon:
             self._listener.setblocking(False)
             waiting.register(self._listener, selectors.EVENT_READ)
             while not self._is_over():
-                if waiting.select(_TICK):
+                if waiting.select(_QUICK_TICK if self._sessions.any_open_call() else _TICK):
                     self._take()
                 self._sessions.look_after()
         for thread in tuple(self._under_way):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from takeback.errors import TakebackError
-from takeback.frontends.agents import evidence
+from takeback.frontends.agents import evidence, relay
 from takeback.frontends.agents.event import Answer, Event, Kind
 from takeback.frontends.agents.guard import Guarded, refusal, this_process
 from takeback.frontends.agents.settings import shim_path
@@ -44,7 +44,8 @@ class SelfGuard:
     def _guarded(self) -> Iterator[Guarded]:
         yield Guarded("takeback's store", self._store.path, is_tree=True)
         yield Guarded("the notes about takeback's store", os.path.dirname(self._note), is_tree=True)
-        yield Guarded("takeback's hook program", shim_path())
+        for program in (shim_path(), relay.__file__):
+            yield Guarded("takeback's hook program", program)
         yield from (Guarded("the settings with takeback's hooks", path) for path in self._known().settings)
 
     def _known(self) -> evidence.Kept:

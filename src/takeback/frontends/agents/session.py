@@ -34,7 +34,13 @@ class Session:
     """One conversation."""
 
     def __init__(
-        self, tb: "Takeback", event: Event, project: str, lineage: "Lineage | None", lock: "threading.RLock"
+        self,
+        tb: "Takeback",
+        event: Event,
+        project: str,
+        lineage: "Lineage | None",
+        lock: "threading.RLock",
+        is_note: Callable[[bytes], bool],
     ) -> None:
         from takeback.adapters.watch.processes import identity
         from takeback.runs.prompts import session_name
@@ -51,6 +57,7 @@ class Session:
         )
         self._core = core_of(self._run)
         self._core.makers = self._makers
+        self._core.is_note = is_note
         self.follow(lineage)
         self._whole = True  # also what the project ignores and could make again
         self._files: set[str] = set()  # keys of calls that name their files
@@ -65,6 +72,12 @@ class Session:
     def follow(self, lineage: "Lineage | None") -> None:
         self._core.lineage = lineage
         self._core.families.clear()
+
+    def collect(self) -> None:
+        """A call may change more than the kernel's queue of reports can hold."""
+        for watched in list(self._core.trees.values()):
+            if watched.feed is not None:
+                watched.feed.collect()
 
     def _makers(self) -> list[int]:
         """What the agent started and still runs."""
@@ -200,6 +213,8 @@ class Session:
         return Answer()
 
     def _after(self, event: Event) -> Answer:
+        from takeback.runs.watch import Watch
+
         key = self._key_of_open(event)
         if not key:
             return Answer()  # the call was not let through, or changes nothing
@@ -207,7 +222,7 @@ class Session:
         watch = self._core.watches.get(key)
         effect = self._finish(key, more)
         self._begin_between()
-        outside = [display(one) for one in watch.outside] if watch else []
+        outside = [display(one) for one in watch.outside] if isinstance(watch, Watch) else []
         return Answer(context="\n".join(filter(None, (about_call(effect, outside), self._news()))))
 
     def _turn_ended(self, event: Event) -> Answer:

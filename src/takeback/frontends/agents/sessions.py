@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
-from takeback.frontends.agents.hosts import host
+from takeback.frontends.agents.hosts import host, is_note
 from takeback.frontends.agents.lookout import SelfGuard
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
 from takeback.model.settings import DAY
@@ -42,7 +42,7 @@ class Sessions:
         if refusal := self._lookout.refusal(event, environment):
             return Answer(refusal=refusal)
         with self._lock:
-            session = self._session(event)
+            session = self._session(event, environment)
         if session is None:
             return Answer()
         if event.kind is Kind.BEFORE_CALL and event.tool in (Tool.SHELL, Tool.OTHER):
@@ -65,7 +65,7 @@ class Sessions:
             context = "\n".join(filter(None, (answer.context, news.context)))
             return answer._replace(context=context, notice=answer.notice or news.notice)
 
-    def _session(self, event: Event) -> "Session | None":
+    def _session(self, event: Event, environment: Mapping[str, str]) -> "Session | None":
         name = (event.host, event.session)
         known = self._open.get(name)
         if known and not known.is_over:
@@ -79,7 +79,12 @@ class Sessions:
             )
         self._follow_processes()
         session = self._open[name] = Session(
-            self._tb, event, os.path.realpath(project), self._lineage, self._lock
+            self._tb,
+            event,
+            os.path.realpath(project),
+            self._lineage,
+            self._lock,
+            is_note(event.host, environment),
         )
         return session
 
@@ -109,7 +114,11 @@ class Sessions:
 
     def look_after(self) -> None:
         """A few times a second: what the kernel reported is taken, and agents that have died are noticed."""
-        with self._lock:
+        for session in list(self._open.values()):
+            session.collect()
+        if not self._lock.acquire(blocking=False):
+            return  # soon again
+        try:
             if self._lineage is not None:
                 self._lineage.drain()
                 self._lineage.keep_only({os.getpid(), *(one.agent for one in self._open.values())})
@@ -120,6 +129,8 @@ class Sessions:
             if time.monotonic() > self._idle_at:
                 self._idle_at = time.monotonic() + _HOUR
                 self._accept_idle()
+        finally:
+            self._lock.release()
 
     def _forget_dead(self) -> None:
         for name, session in list(self._open.items()):
@@ -145,7 +156,7 @@ class Sessions:
         return bool(self._open)
 
     def any_open_call(self) -> bool:
-        return any(session.any_open_call for session in self._open.values())
+        return any(session.any_open_call for session in list(self._open.values()))
 
     @property
     def is_over(self) -> bool:

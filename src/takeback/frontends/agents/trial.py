@@ -19,8 +19,8 @@ from takeback.frontends.agents.install import HookSettings, content_of, found_in
 from takeback.frontends.agents.launch import Launcher, ModelCall, launcher, surroundings
 from takeback.frontends.agents.model import Model
 from takeback.frontends.agents.obstacles import numbers_of
+from takeback.frontends.agents.relay import ROOT
 from takeback.frontends.agents.settings import only_hooks
-from takeback.frontends.agents.shim import ROOT
 
 SECONDS = 60  # for each of the two prompts
 _PROMPT = "takeback tests its hooks"

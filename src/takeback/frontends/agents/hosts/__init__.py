@@ -1,12 +1,14 @@
 """The coding agents that takeback knows: a module each, which reads what the agent says and answers in its words."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from takeback.frontends.agents.event import Event, HookAnswer
-from takeback.frontends.agents.shim import SDK, off_switch
+from takeback.frontends.agents.relay import SDK, off_switch
 
 NAMES = ("claude-code", "codex", "gemini", "opencode", "cursor")
+_TEMPORARY = "/tmp"  # noqa: S108 only named
 BEFORE_SECONDS = 300  # for a hook before a call: it may wait for the first look at a large project
 SECONDS = 60  # for every other one
 
@@ -39,6 +41,8 @@ class Host(Protocol):
     NO_SANDBOX: str  # why its shell commands are watched and not run in a sandbox; empty where they can be
     COMMENTS: bool  # whether its settings may have comments
     PREAMBLE: Mapping[str, Any]  # what its settings need beside the hooks
+    NOTES: tuple[str, ...]  # where it writes for itself: see `is_note`
+    SETTINGS: tuple[str, ...]  # names there that a person writes
 
     def user_directory(self, env: Mapping[str, str]) -> str: ...
 
@@ -65,6 +69,32 @@ def speaker(name: str, payload: Mapping[str, Any]) -> Host:
     if name == SDK:
         return host("claude-code")
     return host("cursor" if name == "claude-code" and "cursor_version" in payload else name)
+
+
+def is_note(name: str, env: Mapping[str, str]) -> Callable[[bytes], bool]:
+    """Tells whether the agent keeps a file for itself, such as its conversations. Every call changes some of them."""
+    from fnmatch import fnmatchcase
+
+    speaks = host("claude-code" if name == SDK else name)
+    home = env.get("HOME", "")
+    names = {
+        "settings": speaks.user_directory(env),
+        "temporary": env.get("TMPDIR") or _TEMPORARY,
+        "user": str(os.getuid()),
+        "data": env.get("XDG_DATA_HOME") or os.path.join(home, ".local/share"),
+        "state": env.get("XDG_STATE_HOME") or os.path.join(home, ".local/state"),
+        "cache": env.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
+    }
+    places = [os.path.realpath(os.fsencode(one.format_map(names))) for one in speaks.NOTES]
+    kept = {os.fsencode(one) for one in speaks.SETTINGS}
+
+    def is_one(path: bytes) -> bool:
+        for place in places:
+            if path.startswith(place + b"/") or fnmatchcase(path, place):
+                return path[len(place) + 1 :].partition(b"/")[0] not in kept
+        return False
+
+    return is_one
 
 
 def refused(name: str, reason: str) -> str:

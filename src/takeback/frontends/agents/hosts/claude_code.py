@@ -23,6 +23,11 @@ TRUST = ""
 NO_SANDBOX = ""
 COMMENTS = False  # with a comment in it the whole file is ignored, without a word
 PREAMBLE: Mapping[str, Any] = {}
+NOTES = ("{settings}", "{temporary}/claude-{user}", "{temporary}/claude-*-cwd", "{temporary}/cc-socks")
+SETTINGS = (
+    "settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "hooks", "keybindings.json",
+    "output-styles", "plugins", "rules", "skills",
+)  # fmt: skip
 # Tools that change nothing themselves. The calls of a subagent have hooks of their own.
 READS = frozenset((
     "Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "NotebookRead", "TodoWrite", "Task", "Agent", "TaskCreate",

@@ -22,6 +22,17 @@ TRUST = (
 NO_SANDBOX = "takeback knows no setting of Codex that puts a program before a command"
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {}
+NOTES = ("{settings}",)
+SETTINGS = (
+    "config.toml",
+    "hooks.json",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "auth.json",
+    "prompts",
+    "rules",
+    "skills",
+)
 # They change nothing themselves; what a subagent calls has hooks of its own.
 READS = frozenset((
     "view_image", "update_plan", "web_search", "read_file", "list_dir", "grep_files", "spawn_agent", "wait_agent",

@@ -16,6 +16,8 @@ TRUST = ""
 NO_SANDBOX = "takeback knows no setting of Cursor that puts a program before a command"
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {"version": 1}
+NOTES = ("{settings}",)
+SETTINGS = ("hooks.json", "mcp.json", "cli-config.json", "commands", "rules", "skills", "agents")
 READS = frozenset((
     "Read", "Grep", "Glob", "List", "ReadLints", "Fetch", "WebFetch", "WebSearch", "Task", "ListMcpResources",
     "TodoWrite",

@@ -22,6 +22,17 @@ TRUST = (
 NO_SANDBOX = "takeback knows no setting of Gemini CLI that puts a program before a command"
 COMMENTS = True
 PREAMBLE: Mapping[str, Any] = {}
+NOTES = ("{settings}", "{temporary}/gemini-shell-*")
+SETTINGS = (
+    "settings.json",
+    "GEMINI.md",
+    ".env",
+    "commands",
+    "extensions",
+    "policies",
+    "skills",
+    "trustedFolders.json",
+)
 READS = frozenset((
     "read_file", "read_many_files", "list_directory", "glob", "grep_search", "search_file_content",
     "google_web_search", "web_fetch", "write_todos", "get_internal_docs", "activate_skill", "ask_user",

@@ -24,6 +24,8 @@ TRUST = ""
 NO_SANDBOX = "the `shell` of opencode is for your terminal too, not for the commands of the agent alone"
 COMMENTS = False
 PREAMBLE: Mapping[str, Any] = {}
+NOTES = ("{data}/opencode", "{state}/opencode", "{cache}/opencode")
+SETTINGS = ("auth.json",)
 READS = frozenset((
     "read", "glob", "grep", "list", "ls", "webfetch", "websearch", "codesearch", "todowrite", "todoread", "task",
     "skill", "question", "lsp", "plan_enter", "plan_exit",
