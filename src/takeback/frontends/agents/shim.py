@@ -1,6 +1,6 @@
 """The hook itself: `python -I -S SHIM HOST EVENT`, payload on stdin.
 
-Python compiles the program that it is given each time anew, and keeps what that imports: so the work is in `relay`.
+Python compiles the program that it is given every time, and keeps what that imports. So the work is in `relay`.
 """
 
 import sys
