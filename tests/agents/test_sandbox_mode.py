@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -199,6 +200,29 @@ def test_a_line_runs_without_an_agent_too(tmp_path: Path) -> None:
     failed = program(line_of(f"cd /; echo more > {tmp_path}/made; false", note), environment)
     assert failed.returncode == 1
     assert (note.read_text(), (tmp_path / "made").read_text()) == (f"{tmp_path}\n", " && eval \n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_interrupted_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        PROGRAM,
+        line_of("echo half > half; echo begun; sleep 60", tmp_path / "claude-1-cwd"),
+    ]
+    running = subprocess.Popen(
+        words, cwd=tmp_path, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout
+    assert running.stdout.readline() == "begun\n"
+
+    running.send_signal(number)
+    _, said = running.communicate(timeout=20)
+
+    assert running.returncode not in (0, 125)
+    assert "Traceback" not in said
+    assert not (tmp_path / "half").exists()
 
 
 @pytest.fixture

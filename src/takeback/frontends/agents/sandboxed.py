@@ -22,6 +22,7 @@ _TAIL = " && pwd -P >| "  # what Claude Code ends each command with: where the n
 _EVAL = " && eval "
 _SHORT = 100  # characters of a command in a summary
 _LAST = 100  # effects among which its call is looked for
+_INTERRUPTED = 130
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
 
@@ -33,12 +34,14 @@ def main(words: list[str]) -> int:
         return _run(wrapped, note, *named)
     if b"CLAUDE_PROJECT_DIR" in posix.environ:  # a hook, or an MCP server: no command of the agent
         posix.execv("/bin/sh", ["sh", "-c", line])
-    return _complain("This version of Claude Code says its commands in a form that takeback does not know.")
+    return _complain(
+        "This version of Claude Code says its commands in a form that takeback does not know. The command did not run."
+    )
 
 
 def _complain(why: str) -> int:
     said = (
-        f"takeback: {why} The command did not run.\n"
+        f"takeback: {why}\n`takeback status` shows how it stands; "
         "`takeback hook mode watch claude-code` lets commands run without a sandbox.\n"
     )
     posix.write(2, said.encode("utf-8", "backslashreplace"))
@@ -56,6 +59,9 @@ def _run(wrapped: str, note: str, store: str | None = None) -> int:
         return _carried_out(wrapped, note, store)
     except TakebackError as error:
         return _complain(f"{error} {error.way_on}".strip())
+    except KeyboardInterrupt:
+        posix.write(2, b"takeback: The command was interrupted. `takeback status` shows how it stands.\n")
+        return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 whatever it is, the agent reads a sentence
         return _complain(f"{type(error).__name__}: {error}.")
 
@@ -122,7 +128,7 @@ def _refuse_without_sandbox(place: str) -> None:
     from takeback.sandbox.ability import ability
 
     if not (able := ability(place)).engine:
-        raise Refused(f"There is no sandbox here: {able.why}")
+        raise Refused(f"There is no sandbox here, so the command did not run: {able.why}")
 
 
 def _is_in_background(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> bool:
