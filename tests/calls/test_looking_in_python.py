@@ -108,7 +108,7 @@ SETTLES: dict[str, Callable[[Takeback], object]] = {
     "worker_for": lambda tb: worker_for(opened_of(tb), {order.name: order}),
 }
 # Parts of a change that is under way; and a copy takes what is unfinished along as it is.
-WITHIN = {"stay_within_limits", "copy_to"}
+WITHIN = {"stay_within_limits", "copy_to", "finish_watch"}
 
 # What is asked for makes no sense: refused before anything is settled.
 SENSELESS: tuple[Callable[[Takeback], object], ...] = (

@@ -515,7 +515,7 @@ def test_a_blob_that_is_healed_never_stands_on_a_difference_to_itself(store: str
     flip(store, below)
     for seed in range(1, 5):  # until the base is out of memory; the difference to it is not
         assert whole(blobs, above) == new
-        blobs.put(noise(SEGMENT, seed))
+        blobs.put(noise(SEGMENT, seed), like=f"file:///{seed}")
 
     blobs.put(base, like="file:///a")
     blobs.sync()

@@ -73,15 +73,12 @@ _PARTS = {
         "takeback hook mode sandbox claude-code",
         (
             positional(
-                "mode",
-                "MODE",
-                "watch or sandbox; without it the mode is shown",
-                nargs="?",
-                choices=(WATCH, SANDBOX),
+                "mode", "MODE", "watch or sandbox; else it is shown", nargs="?", choices=(WATCH, SANDBOX)
             ),
             positional("host", "AGENT", f"one of {', '.join(NAMES)}", choices=NAMES),
             *_WHERE,
             RUN,
+            DRY_RUN,
         ),
     ),
     "shim": Subcommand(
@@ -261,7 +258,12 @@ def _mode(asked: Asked) -> int:
     effects: tuple[Effect, ...] = ()
     if options.mode == SANDBOX:
         refuse_no_sandbox(settings, own_directory(asked))
-    if options.mode and options.mode != mode_in(settings, content_of(settings.file)):
+    changes = options.mode not in (None, mode_in(settings, content_of(settings.file)))
+    if options.dry_run:
+        screen.say(f"Would {f'choose mode {options.mode}' if changes else 'change nothing'} for {one.TITLE}.")
+        screen.give({"dry_run": True, "changes": changes})
+        return 0
+    if changes:
         with opened(asked) as tb, session(asked, tb) as run:
             effects = put_mode(run, settings, options.mode, _named_store(asked))
             asked.made.extend(effect.id for effect in effects)
@@ -389,7 +391,8 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _looks(options: Any) -> bool:
-    return options.action in ("status", "test", "shim") or getattr(options, "dry_run", False)
+    only = options.action in ("status", "test", "shim") or getattr(options, "dry_run", False)
+    return only or (options.action == "mode" and not options.mode)
 
 
 COMMAND = Command(_hook, mixed=True, parts=_PARTS, only_looks=_looks)
