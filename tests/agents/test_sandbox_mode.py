@@ -270,6 +270,10 @@ def test_what_another_program_has_there_stays(place: Place, settings: Path) -> N
 
 @pytest.mark.parametrize("agent", ["codex", "gemini", "opencode", "cursor"])
 def test_other_agents_are_watched_and_it_says_why(place: Place, agent: str) -> None:
+    before = takeback(place, "hook", "mode", agent)
+    assert "mode watch" not in before.stdout and "has no hooks of takeback" in before.stdout, (
+        "nothing is watched"
+    )
     takeback(place, "hook", "install", agent)
     refused = takeback(place, "hook", "mode", "sandbox", agent)
     assert refused.returncode == 3

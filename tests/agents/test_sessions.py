@@ -289,11 +289,10 @@ def test_a_conversation_in_the_home_directory_is_not_let_through(talk: Talk):
 
 def test_a_call_of_more_changes_than_the_kernel_queues(talk: Talk):
     """The queue holds 16,384 reports: without room made in it, no one would know who made all of these."""
-    if not talk.knows:
-        return
     talk.starts()
     talk.prompts("go")
     talk.shell("mkdir many; cd many; seq 12000 | xargs touch")
     (effect,) = talk.effects()
     assert len(effect.targets) >= 12_000
-    assert not any(doubt_of(target) for target in effect.targets)
+    made = [target for target in effect.targets if "/many/" in target.resource]
+    assert {bool(doubt_of(target)) for target in made} == {not talk.knows}

@@ -28,7 +28,7 @@ from takeback.frontends.agents.sessions import Sessions
 from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600
-_TICK, _QUICK_TICK = 0.5, 0.1  # seconds; while a call is under way, more is reported
+_TICK, _QUICK_TICK = 0.5, 0.02  # seconds; while a call is under way, more is reported
 _CREDENTIALS = struct.Struct("=3i")  # process, user, group
 _MOST = 64 << 20
 _LOG_BYTES = 1 << 20

@@ -268,11 +268,13 @@ def _mode(asked: Asked) -> int:
             effects = put_mode(run, settings, options.mode, _named_store(asked))
             asked.made.extend(effect.id for effect in effects)
             _note(tb, [settings])
-    mode = mode_in(settings, content_of(settings.file))
-    screen.say(f"{one.TITLE}: mode {mode}, {why_mode(one, mode)}.")
+    content = content_of(settings.file)
+    mode = mode_in(settings, content) if is_ours(settings, content) else ""
+    why = why_mode(one, mode) if mode else ""
+    screen.say(f"{one.TITLE}: mode {mode}, {why}." if mode else _nothing(asked, [settings]))
     if effects:
         screen.hint("Sessions that are open now keep the mode that they began with.")
-    screen.give(_told(settings, effects) | {"mode": mode, "why": why_mode(one, mode)})
+    screen.give(_told(settings, effects) | {"mode": mode, "why": why})
     return 0
 
 
