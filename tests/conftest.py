@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from takeback import testing
 from tests.able import HAS_NO, need, place_for_tests
+from tests.compiled import Compiled
 from tests.forks import Forks
 from tests.ready import Ready
 from tests.servers import fixtures
@@ -113,6 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Shares(), "shares")
     config.pluginmanager.register(Unsynced(), "unsynced")
     config.pluginmanager.register(Forks(), "forks")
+    config.pluginmanager.register(Compiled(), "compiled")
     config.pluginmanager.register(Ready(), "ready")
     config.pluginmanager.register(fixtures, "servers")
     config.pluginmanager.register(testing, "laws that do not apply")

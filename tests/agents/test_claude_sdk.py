@@ -8,10 +8,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, create_sdk_mcp_server, query, tool
 
 import takeback
 from takeback import Misuse
@@ -22,6 +21,9 @@ from tests.agents.family import Delegate, Read, Shell, Write
 from tests.agents.model import Model
 from tests.agents.stage import Place, differences
 from tests.agents.talk import Hand, Talk, knows_authors, talking
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions
 
 HANDS: list[Hand] = []  # to be closed
 PROMPT, AFTER, FAILED = "UserPromptSubmit", "PostToolUse", "PostToolUseFailure"
@@ -39,10 +41,17 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
     HANDS.clear()
 
 
+def sdk() -> Any:
+    """Loaded by the tests that use it: every worker reads this file, and the package takes a second."""
+    import claude_agent_sdk
+
+    return claude_agent_sdk
+
+
 class Client:
     """Calls the hooks of some options, as the SDK does."""
 
-    def __init__(self, talk: Talk, options: ClaudeAgentOptions, session: str = "s-1") -> None:
+    def __init__(self, talk: Talk, options: "ClaudeAgentOptions", session: str = "s-1") -> None:
         self.talk, self.options, self.session = talk, options, session
         os.environ.update(options.env)
         self.agent = Hand(talk.project)
@@ -80,7 +89,7 @@ class Client:
 
 
 def client(talk: Talk, **more: Any) -> Client:
-    return Client(talk, with_takeback(ClaudeAgentOptions(cwd=talk.project, **more)))
+    return Client(talk, with_takeback(sdk().ClaudeAgentOptions(cwd=talk.project, **more)))
 
 
 @pytest.fixture
@@ -126,10 +135,10 @@ def test_it_is_a_copy_in_which_other_hooks_stay_and_run(talk: Talk):
         return {"systemMessage": "mine"}
 
     mine = {
-        "PreToolUse": [HookMatcher(matcher="Bash", hooks=[own])],
-        "Notification": [HookMatcher(hooks=[own])],
+        "PreToolUse": [sdk().HookMatcher(matcher="Bash", hooks=[own])],
+        "Notification": [sdk().HookMatcher(hooks=[own])],
     }
-    options = ClaudeAgentOptions(cwd=talk.project, hooks=dict(mine), env={"A": "b"}, model="m")  # pyright: ignore
+    options = sdk().ClaudeAgentOptions(cwd=talk.project, hooks=dict(mine), env={"A": "b"}, model="m")  # pyright: ignore
 
     made = with_takeback(with_takeback(options))
 
@@ -146,7 +155,7 @@ def test_it_is_a_copy_in_which_other_hooks_stay_and_run(talk: Talk):
 
 def test_a_call_is_denied_when_it_cannot_be_recorded(talk: Talk, tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    program = Client(talk, with_takeback(ClaudeAgentOptions(cwd=talk.project), store=tmp_path / "file"))
+    program = Client(talk, with_takeback(sdk().ClaudeAgentOptions(cwd=talk.project), store=tmp_path / "file"))
     (said,) = program.before("Bash", {"command": "x"})
     assert "could not record a way back" in refusal(said) and "Traceback" not in refusal(said)
     assert "`with_takeback`" in refusal(said) and "hook uninstall" not in refusal(said)
@@ -220,7 +229,7 @@ def test_the_agent_is_known_where_only_one_can_be_meant(talk: Talk, program: Cli
 
 
 def test_tools_of_this_process_are_the_agents(talk: Talk):
-    server = create_sdk_mcp_server("here")
+    server = sdk().create_sdk_mcp_server("here")
     program = client(talk, mcp_servers={"here": server, "there": {"command": "x"}})
     program.before("mcp__here__write", {})
     (talk.project / "notes").write_text("by a tool\n")
@@ -238,7 +247,7 @@ def test_tools_of_this_process_are_the_agents(talk: Talk):
 def test_the_store_is_that_of_the_program(talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert with_takeback().env["TAKEBACK_STORE"] == str(talk.store)
     assert with_takeback(store="~/store").env["TAKEBACK_STORE"] == f"{os.environ['HOME']}/store"
-    named = ClaudeAgentOptions(env={"TAKEBACK_STORE": "/by/options"})
+    named = sdk().ClaudeAgentOptions(env={"TAKEBACK_STORE": "/by/options"})
     assert with_takeback(named).env["TAKEBACK_STORE"] == "/by/options"
     assert with_takeback(named, store=tmp_path).env["TAKEBACK_STORE"] == str(tmp_path)
     assert with_takeback(with_takeback(store=tmp_path)).env["TAKEBACK_STORE"] == str(tmp_path)
@@ -267,13 +276,13 @@ def no_daemon_stays() -> Iterator[None]:
 def ask(place: Place, model: Model, prompt: str, store: Path | None = None, **more: Any) -> None:
     driver = DRIVERS["claude-code"].start(place.home, model.port, prompt, again=False, rules=None)
     (place.home / "tmp").mkdir(exist_ok=True)
-    options = ClaudeAgentOptions(
+    options = sdk().ClaudeAgentOptions(
         cwd=place.project, cli_path=driver.words[0], env=dict(driver.environment), max_turns=10,
         permission_mode="bypassPermissions", **more,
     )  # fmt: skip
 
     async def listen() -> None:
-        said: AsyncIterator[Any] = query(prompt=prompt, options=with_takeback(options, store=store))
+        said: AsyncIterator[Any] = sdk().query(prompt=prompt, options=with_takeback(options, store=store))
         async for _ in said:
             pass
 
@@ -347,13 +356,13 @@ def test_the_model_reads_why_a_call_was_denied(place: Place):
 
 @pytest.mark.agents
 def test_a_tool_of_the_program_is_taken_back(place: Place):
-    @tool("clear", "Empties a file", {"name": str})
+    @sdk().tool("clear", "Empties a file", {"name": str})
     async def clear(given: dict[str, Any]) -> dict[str, Any]:
         (place.project / given["name"]).write_text("")
         return {"content": [{"type": "text", "text": "done"}]}
 
     before = place.look()
-    server = create_sdk_mcp_server("files", tools=[clear])
+    server = sdk().create_sdk_mcp_server("files", tools=[clear])
     with Model({"clear it": [[("mcp__files__clear", {"name": "notes.txt"})]]}) as model:
         ask(place, model, "clear it", mcp_servers={"files": server})
     assert (place.project / "notes.txt").read_text() == ""

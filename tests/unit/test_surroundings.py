@@ -10,7 +10,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 
+from tests.compiled import compile_test, is_compiled, place_of
 from tests.world import World
 
 
@@ -277,3 +279,13 @@ def test_a_session_in_which_tests_were_left_out_is_not_whole(
 
     assert session.returncode == 1
     assert note.exists() is is_whole
+
+
+def test_pytest_takes_what_was_compiled_before_it(tmp_path: Path, pytestconfig: pytest.Config):
+    source = tmp_path / "test_it.py"
+    source.write_text("def test_it():\n    assert 1 + 1 == 2\n")
+    assert not is_compiled(source)
+    compile_test(pytestconfig, source)
+    assert is_compiled(source) and rewrite._read_pyc(source, place_of(source)) is not None
+    source.write_text("def test_it():\n    assert 1 + 1 == 3\n")
+    assert not is_compiled(source) and rewrite._read_pyc(source, place_of(source)) is None
