@@ -2,7 +2,8 @@
 
 A test that starts programs and servers pays for them too: each worker counts in a group of its own (cgroup), which the
 kernel keeps for all that its processes start. Without such groups only what was waited for counts.
-`TAKEBACK_TESTS_COSTS=FILE` writes one line for each test as well: processor, clock, name.
+`TAKEBACK_TESTS_COSTS=FILE` adds one line to this file at the end of each test: processor, clock, name. So a session that
+is broken off has told what it knew.
 """
 
 import os
@@ -39,6 +40,10 @@ class Costs:
             return (yield)
         finally:
             self.lines.append((self.processor() - processor, time.monotonic() - clock, item.nodeid))
+            if place := os.environ.get("TAKEBACK_TESTS_COSTS"):
+                processor, clock, name = self.lines[-1]
+                with open(place, "a") as file:
+                    file.write(f"{processor:.3f} {clock:.3f} {name}\n")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
@@ -57,9 +62,6 @@ class Costs:
         terminalreporter.section("costs: processor, clock, tests")
         for name, (processor, clock, tests) in sorted(files.items(), key=lambda cost: -cost[1][0]):
             terminalreporter.line(f"{processor:9.1f} {clock:9.1f} {tests:6.0f}  {name}")
-        if place := os.environ.get("TAKEBACK_TESTS_COSTS"):
-            lines = (f"{processor:.3f} {clock:.3f} {name}\n" for processor, clock, name in self.lines)
-            Path(place).write_text("".join(lines))
 
 
 def pytest_configure(config: pytest.Config) -> None:
