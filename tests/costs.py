@@ -2,8 +2,8 @@
 
 A test that starts programs and servers pays for them too: each worker counts in a group of its own (cgroup), which the
 kernel keeps for all that its processes start. Without such groups only what was waited for counts.
-`TAKEBACK_TESTS_COSTS=FILE` adds one line to this file at the end of each test: processor, clock, name. So a session that
-is broken off has told what it knew.
+`TAKEBACK_TESTS_COSTS=FILE` adds one line to this file at the end of each test: processor, clock, name. So a session
+that is broken off has told what it knew.
 """
 
 import os
