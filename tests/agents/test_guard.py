@@ -158,6 +158,7 @@ file.write_text(json.dumps({'disableAllHooks': True}))""",
 
 
 @pytest.mark.parametrize("name", NOTICED)
+@pytest.mark.sampled(4)
 def test_what_was_not_refused_is_noticed(talk: Talk, name: str):
     way = NOTICED[name]
     home = Path(os.environ["HOME"])

@@ -84,6 +84,7 @@ def ours(document: Any) -> list[tuple[str, dict[str, Any]]]:
     ids=["two", "four", "crlf", "line", "tight", "bom"],
 )
 @pytest.mark.parametrize("theirs", ["full", "empty", "no hooks", "empty hooks"])
+@pytest.mark.sampled(6)
 def test_uninstall_restores_the_bytes(
     takeback: CommandLine, home: Path, name: str, written: Any, theirs: str
 ) -> None:

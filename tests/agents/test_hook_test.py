@@ -100,6 +100,7 @@ def test_hooks_that_work_are_proven_and_the_proof_is_kept(
         ("does more", ["undo"]),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_does_not_hold_is_not_claimed(
     fault: str, missed: list[str], takeback: CommandLine, tmp_path: Path
 ) -> None:
