@@ -266,9 +266,13 @@ class Index:
                 generation += 1
                 db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
             if register:
-                values = (register[0], generation, json.dumps(register[1]))
-                db.execute("INSERT INTO watches (token, generation, owner) VALUES (?, ?, ?)", values)
+                _claim(db, register, generation)
         return generation
+
+    def claim(self, claim: tuple[str, dict[str, Any]], generation: int) -> None:
+        """For a watch that begins with that generation, which another one still needs."""
+        with self._transaction(durable=True) as db:
+            _claim(db, claim, generation)
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
         # What is not there yet is kept as nothing at all.
@@ -336,6 +340,11 @@ class Index:
                         db.execute("ROLLBACK")
             except sqlite3.Error as error:
                 raise _unreachable(self._path, error) from error
+
+
+def _claim(db: sqlite3.Connection, claim: tuple[str, dict[str, Any]], generation: int) -> None:
+    values = (claim[0], generation, json.dumps(claim[1]))
+    db.execute("INSERT OR REPLACE INTO watches (token, generation, owner) VALUES (?, ?, ?)", values)
 
 
 def _create(connection: sqlite3.Connection, root: str) -> None:
