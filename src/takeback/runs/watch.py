@@ -38,6 +38,7 @@ class Manner(NamedTuple):
         False  # it is proposed when it ends, and only if something was found: nothing is known of a call
     )
     whole: bool = False  # also what the project ignores and could make again
+    fresh: bool = False  # nothing in the journal has the key
     doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
 
 
@@ -180,7 +181,7 @@ class Watch:
         change = Change(ADAPTER, WATCH, roots[0], summary, args)
         # What has no call is not asked for by anybody, so it has no key.
         key = "" if self._manner.late else self._manner.key or next_key(core, change)
-        terms = Terms(key, agent=core.agent)
+        terms = Terms(key, agent=core.agent, fresh=self._manner.fresh)
         self._proposal = begin(parts, core.lease, change, terms)
 
     def finish(self, more: Mapping[str, Any] | None = None, then: "Watch | None" = None) -> Effect | None:
@@ -212,8 +213,6 @@ class Watch:
             if then and all(watched.is_there for watched, _ in self._roots):
                 begun = zip(self._roots, claims, strict=True)
                 then._roots = [(watched, watched.claimed(token)) for (watched, _), (token, _) in begun]
-            if self._telling is not None:
-                self.outside = self._telling.outside(place_of(core.parts).store)
             self._close()
             if self.effect:
                 took_hold(core, self.effect)
@@ -246,18 +245,17 @@ class Watch:
         roots, parts = [one.root for _, one in self._roots], self._core.parts
         change = Change(ADAPTER, "", "", "", {"roots": roots, "began": self._began, "since": self._position})
         asked = proposed(self._core.lease, change, Terms())
-        targets, _ = compared(
-            change,
-            self._roots,
-            lambda all: apart(parts.journal, parts.blobs, asked, all).targets,
-            parts.blobs,
-        )
+
+        def minus(all: "tuple[Target, ...]") -> "tuple[Target, ...]":
+            return apart(parts.journal, parts.blobs, asked, all).targets
+
+        targets, _ = compared(change, self._roots, minus, parts.blobs)
         return not all(map(_only_time, targets))
 
     def _found(self, proposal: Effect, claims: "Sequence[Claim]") -> FoundChange | None:
         from takeback.adapters.watch.adapter import change_found, compared
         from takeback.adapters.watch.other_effects import is_around
-        from takeback.runs.watch_authors import apart, open_beside
+        from takeback.runs.watch_authors import apart, beside, open_beside
 
         parts = self._core.parts
 
@@ -274,7 +272,10 @@ class Watch:
             return found.targets
 
         targets, residue = compared(proposal.change, self._roots, minus, parts.blobs, claims)
-        targets = self._without_databases(proposal, self._without_others(proposal, targets))
+        if self._telling is not None:
+            self.outside = self._telling.outside(place_of(parts).store)
+        others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
+        targets = self._without_databases(proposal, self._without_others(proposal, targets, others))
         sure = self._is_sure()
         if self._manner.doubts:
             targets = self._doubted(targets, sure)
@@ -283,12 +284,12 @@ class Watch:
             return None
         self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
         unsure = [one for one in targets if one.resource not in self._own and not _only_time(one)]
-        self.shared = open_beside(parts.journal, proposal, unsure, self._since)
+        self.shared = open_beside(others, unsure, self._since)
         args = dict(seen.change.args)
         if self.shared:
             args["shared"] = self.shared
-        if self._telling and (outside := self._telling.outside(place_of(parts).store)):
-            args["outside"] = [display(one) for one in outside[:_LISTED]]
+        if self.outside:
+            args["outside"] = [display(one) for one in self.outside[:_LISTED]]
         change = seen.change._replace(args=args)
         if self._manner.late and not sure:
             change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})
@@ -326,17 +327,18 @@ class Watch:
         self.told_of_databases = " ".join(filter(None, (self.told_of_databases, found.sentence)))
         return tuple(one for one in rest if one.resource not in self._as_databases)
 
-    def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
+    def _without_others(
+        self, proposal: Effect, targets: "tuple[Target, ...]", others: "list[Effect]"
+    ) -> "tuple[Target, ...]":
         """Known changes by others become an effect of their own, which a failure does not take back; or are left to
         their own watch."""
         if self._telling is None:
             return targets
         from takeback.adapters.watch.other_effects import is_mixed
-        from takeback.runs.watch_authors import NOT_TOLD, beside, left_to, record, sentence
+        from takeback.runs.watch_authors import NOT_TOLD, left_to, record, sentence
 
         core, parts = self._core, self._core.parts
         books = self._books()
-        others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         # What effects are known to have changed too is no stranger's.
         unsure = [one for one in targets if not is_mixed(one) and one.resource not in self._brought_back]
         told = self._telling.told(unsure, books, others)

@@ -80,13 +80,9 @@ def _steps(journal: Journal, proposal: Effect) -> dict[str, list[OtherStep]]:
 
 
 def open_beside(
-    journal: Journal,
-    proposal: Effect,
-    targets: Iterable[Target],
-    since: Callable[[str, int], set[str] | None],
+    others: Sequence[Effect], targets: Iterable[Target], since: Callable[[str, int], set[str] | None]
 ) -> str:
     """A sentence if other watches of the same directories are still running: some changes may be theirs."""
-    others = beside(journal, proposal.change.args.get("roots", ()), proposal.id)
     unsure: dict[str, None] = {}
     for other in others:
         later = _since(other, since)

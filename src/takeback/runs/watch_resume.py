@@ -40,7 +40,7 @@ def watch_with(
     if isinstance(known, Watch):
         return known
     watch = Watch(core, roots, any_root, about, summary, manner)
-    proposal = None if manner.late else open_with(core.parts, manner.key, core.id)
+    proposal = None if manner.late or manner.fresh else open_with(core.parts, manner.key, core.id)
     if proposal is not None:
         from takeback.adapters.watch.adapter import baselines_of
 

@@ -68,10 +68,12 @@ class Index:
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
         self._turn = RLock()
+        self._generation = -1  # known while we look, when no one else writes
         self.lately = Lately()
 
     def exists(self) -> bool:
-        return os.path.exists(self._path)
+        """One that is open is checked again with each look."""
+        return self._connection is not None or os.path.exists(self._path)
 
     @contextmanager
     def looking(self) -> Generator[None, None, None]:
@@ -81,10 +83,12 @@ class Index:
             os.utime(lock)  # when it was used last
             if self._is_another():
                 self.close()  # no watch was active, so it was dropped
+            self._generation = self.generation if self.exists() else -1
             yield
         except sqlite3.Error as error:
             raise _unreachable(self._path, error) from error
         finally:
+            self._generation = -1
             os.close(lock)
 
     def _locked(self, how: int) -> int:
@@ -171,7 +175,7 @@ class Index:
 
     @property
     def generation(self) -> int:
-        return int(_meta(self._db, "generation"))
+        return self._generation if self._generation >= 0 else int(_meta(self._db, "generation"))
 
     # Reading.
 
@@ -267,6 +271,8 @@ class Index:
                 db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
             if register:
                 _claim(db, register, generation)
+        if self._generation >= 0:
+            self._generation = generation
         return generation
 
     def claim(self, claim: tuple[str, dict[str, Any]], generation: int) -> None:
@@ -312,6 +318,9 @@ class Index:
     def watches(self) -> tuple[WatchClaim, ...]:
         found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
         return tuple(WatchClaim(token, generation, json.loads(owner)) for token, generation, owner in found)
+
+    def is_claimed(self, token: str) -> bool:
+        return bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
 
     def release(self, tokens: Iterable[str]) -> None:
         """These watches have ended: remove generations that no other watch needs."""

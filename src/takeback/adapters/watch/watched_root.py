@@ -154,7 +154,7 @@ class WatchedRoot:
         """The changes from the baseline to now; the present content is in the store as well. `then`: of a watch that
         begins with this look."""
         with self.index.looking():
-            if not any(watch.token == baseline.token for watch in self.index.watches()):
+            if not self.index.is_claimed(baseline.token):
                 raise Refused(
                     f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
                     hint="Its index was damaged or removed; look at the directory yourself.",

@@ -130,12 +130,14 @@ class Session:
         about: dict[str, Any] = {"session": self.id, "between": True}
         return self._watch(self._key_between, about, "in the background, between calls", late=True)
 
-    def _watch(self, key: str, about: dict[str, Any], summary: str, late: bool = False) -> "Watch":
+    def _watch(
+        self, key: str, about: dict[str, Any], summary: str, late: bool = False, fresh: bool = False
+    ) -> "Watch":
         from takeback.runs.watch import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
-        manner = Manner(key, late, self._whole, doubts=not late)
+        manner = Manner(key, late, self._whole, doubts=not late, fresh=fresh)
         return watch_with(self._core, [self.project], False, about, summary, manner)
 
     def _begun(self, watch: "Watch") -> "Watch":
@@ -202,13 +204,13 @@ class Session:
         about |= {"process": self._process} if self._process else {}
         if event.tool is Tool.SHELL:
             about |= {"command": digest(event.command), "background": event.background}
-        key = self._key(event)
+        key, fresh = self._key(event)
         if event.tool is Tool.EDIT and event.paths:
             self._run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()
             self._files.add(key)
             return Answer()
         self._demand_look()
-        watch = self._watch(key, about, _summary(event))
+        watch = self._watch(key, about, _summary(event), fresh=fresh)
         self._end_between(watch)
         try:
             watch.begin()
@@ -263,21 +265,20 @@ class Session:
 
     # Calls.
 
-    def _key(self, event: Event) -> str:
-        """Said twice before its end, a call is one. A call without an id may be repeated, word by word."""
+    def _key(self, event: Event) -> tuple[str, bool]:
+        """And whether nothing has it yet. Said twice before its end, a call is one. A call without an id may be
+        repeated, word by word."""
         key = f"{self.host}/{self.id}/{fingerprint(event)}"
-        if event.call and not self._was(key):
-            return key
+        known = list(self._tb.store.journal.effects(Query(key=key, run=self._run.id))) if event.call else []
+        if event.call and all(one.state is State.PROPOSED for one in known):
+            return key, not known
         self._calls += 1
-        return f"{key}/{self._calls}.{time.time_ns()}"
-
-    def _was(self, key: str) -> bool:
-        """Whether a call with this key has ended."""
-        found = self._tb.store.journal.effects(Query(key=key, run=self._run.id))
-        return any(one.state is not State.PROPOSED for one in found)
+        return f"{key}/{self._calls}.{time.time_ns()}", True
 
     def _key_of_open(self, event: Event) -> str:
         key = f"{self.host}/{self.id}/{fingerprint(event)}"
+        if key in self._core.watches:
+            return key
         return next((one for one in self._open_keys() if one == key or one.startswith(f"{key}/")), "")
 
     def _open_keys(self) -> list[str]:
