@@ -223,7 +223,7 @@ class Watch:
         return new_id(), self._owner(after)
 
     def _drop(self, claims: "Sequence[Claim]") -> None:
-        for (watched, _), (token, _) in zip(self._roots, claims, strict=True):
+        for (watched, _), (token, _) in zip(self._roots, claims, strict=False):  # none, if none follows
             with suppress(TakebackError):
                 watched.index.release((token,))
 
