@@ -156,7 +156,7 @@ class Index:
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=60, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA cache_size=-20000")
+            connection.execute("PRAGMA cache_size=-4000")
             if not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
                 _create(connection, self._root)
             elif _meta(connection, "version") != VERSION:
@@ -234,6 +234,11 @@ class Index:
             "ON one = ino WHERE nlink > known"
         )
         return self._db.execute(query).fetchall()
+
+    def shrink(self) -> None:
+        """After a look at the whole tree: what follows asks for a few directories."""
+        if self._connection is not None:
+            self._connection.execute("PRAGMA shrink_memory")
 
     def holes(self) -> tuple[Hole, ...]:
         found = self._db.execute("SELECT path, name, reason, kind FROM holes ORDER BY path, name")

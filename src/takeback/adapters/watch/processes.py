@@ -27,7 +27,7 @@ _FORKED = struct.Struct("=IIII")  # parent's thread and process, child's thread 
 _ROOM = 32 << 20
 _FORCE_ROOM = 33  # SO_RCVBUFFORCE
 _WAIT = 1000  # milliseconds
-_MOST_CHILDREN = 50_000
+_MOST_CHILDREN = 10_000
 
 
 class Lineage:

@@ -119,6 +119,14 @@ class Session:
             raise
         finally:
             self._looked.set()
+            self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """A look at a large project needs much of it, and what follows needs little."""
+        from takeback.adapters.file.kernel import libc
+
+        self._tb.store.shrink()
+        libc().give_memory_back()
 
     def wait_for_look(self, seconds: float) -> None:
         self._looked.wait(seconds)
