@@ -277,6 +277,9 @@ class MemoryJournal:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def newest(self) -> int:
+        return len(self._records)
+
     def any_dropped(self) -> bool:
         return any(life.state is State.DROPPED for life in self._lives.values())
 

@@ -102,6 +102,34 @@ def test_killed_between_two_calls(talk: Talk):
     assert [target.resource[-1] for target in (*first.targets, *second.targets)] == ["a", "b"]
 
 
+def test_killed_between_two_calls_what_the_call_changed_is_not_mixed_with_a_later_edit(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo agent > one")
+    talk.kill_daemon()
+    talk.user.does(f"echo user > {talk.project}/one")
+    talk.shell("echo b > b")
+    first, between, _ = talk.effects()
+    assert between.targets[0].before["digest"] == first.targets[0].after["digest"]
+    assert "excluded" not in between.targets[0].before and "mixed" not in str(between.targets[0].after)
+    talk.undo(between, "one")
+    assert talk.files()["one"] == "agent\n"
+
+
+def test_killed_in_a_call_what_was_watched_before_it_is_not_watched_twice(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo a > a")
+    _, call = talk.before("Bash", {"command": "x"})  # it has taken over what was claimed between the calls
+    talk.kill_daemon()
+    talk.agent.does("echo agent > one")
+    talk.after("Bash", {"command": "x"}, call)
+    talk.user.does(f"echo user > {talk.project}/two")
+    talk.shell("echo b > b")
+    names = [sorted(target.resource.rpartition("/")[2] for target in one.targets) for one in talk.effects()]
+    assert names == [["a"], ["one"], ["two"], ["b"]]
+
+
 def test_an_agent_that_dies_leaves_nothing_open(talk: Talk):
     talk.starts()
     talk.prompts("go")

@@ -147,7 +147,7 @@ def verify(opened: OpenStore, read_data: bool = False) -> Verified:
     if not findings and read_data:
         opened.store.trust_again()
     blobs = sum(1 for _ in opened.store.blobs.info())
-    return Verified(tuple(findings), opened.store.journal.tally()["records"], blobs)
+    return Verified(tuple(findings), opened.store.journal.newest(), blobs)
 
 
 def _missing_blobs(opened: OpenStore) -> Iterator[Flaw]:

@@ -114,7 +114,7 @@ def _later_on_the_same(parts: Parts, effect: Effect, asked: LaterEffects | None)
             if fresh and reach.may_meet(one) and reach.touched_by(one) and _still(parts, reach, one):
                 yield one
         return
-    if len(effect.targets) > 1 and parts.journal.tally()["records"] <= effect.order + 1:
+    if len(effect.targets) > 1 and parts.journal.newest() <= effect.order + 1:
         return  # nothing was recorded since, but that it was done
     later = _later_than(effect.order)
     reach = _Reach(effect)

@@ -116,7 +116,7 @@ def decided(
 ) -> Change:
     """The undo, by what the journal says right before its intent. Others may have taken back paths of the same effect
     since it was planned. The journal takes the intent only if nothing was recorded in between."""
-    newest = parts.journal.tally()["records"]
+    newest = parts.journal.newest()
     for other in parts.journal.effects(Query(undoing=(effect.id,), states=(State.INTENDED, State.STUCK))):
         raise being_undone(other)
     refuse_already(parts, effect)

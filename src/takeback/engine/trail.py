@@ -102,7 +102,7 @@ def _files(parts: Parts, effect: Effect) -> tuple[Target, ...]:
 
 def _later(parts: Parts, effect: Effect, resources: Collection[str]) -> Iterable[Effect]:
     """What touched these files since, in the order in which it took hold; undone or not."""
-    if parts.journal.tally()["records"] <= effect.order + 1:
+    if parts.journal.newest() <= effect.order + 1:
         return ()  # nothing was recorded since, but that it was done
     since = Query(states=(State.DONE, State.UNDONE), told_after=effect.order)
     queries = [since._replace(resource=one) for one in resources] if len(resources) <= _FEW else [since]

@@ -23,7 +23,7 @@ NOTHING = "No change of it was seen."  # someone else's: there may be some that 
 def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     """Durable before the first change: the proposal names the baseline, from which recovery can tell what was done."""
     parts.refuse_if_suspect()
-    if earlier := recorded(parts, change, terms.key, WATCH):
+    if not terms.fresh and (earlier := recorded(parts, change, terms.key, WATCH)):
         raise KeyReused(
             f"The change with key {terms.key!r} was made before: {earlier.change.summary}.",
             hint="Nothing was changed. A watched change happens again, so it needs its own key.",

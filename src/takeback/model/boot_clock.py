@@ -55,6 +55,12 @@ def offset_ns() -> int | None:
     return next((int(row[1]) * 1_000_000_000 + int(row[2]) for row in rows if row[0] in ("boottime", "7")), 0)
 
 
+@cache
+def boot_id() -> str:
+    """Another one each time the machine starts."""
+    return first_line("/proc/sys/kernel/random/boot_id")
+
+
 def first_line(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,38 +12,22 @@ from takeback.engine.write import Terms, proposed
 from takeback.errors import Misuse, TakebackError
 from takeback.model.change import Change, Facts
 from takeback.model.effect import Effect
+from takeback.model.ids import new_id
 from takeback.model.remedy import BY_WHOM, OTHERS_TOO, UNKNOWN, doubted
 from takeback.model.resource import display
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
 from takeback.runs.core import RunCore
-from takeback.runs.watch_place import ADAPTER, place_of, release_dead
+from takeback.runs.watch_place import ADAPTER, bounds_of, place_of, roots_to_watch
 
 if TYPE_CHECKING:
     from takeback.adapters.tree.targets import Target
     from takeback.adapters.watch.feed import Authors
     from takeback.adapters.watch.index import Hole
-    from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
+    from takeback.adapters.watch.watched_root import Baseline, Claim, WatchedRoot
     from takeback.runs.watch_authors import Telling
 
 _LISTED = 20
-
-
-def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
-    """A root that is watched again in the same run is followed by the kernel's own reports, so that only what changed
-    is looked at."""
-    from takeback.adapters.watch.index import index_name
-    from takeback.adapters.watch.inotify import open_feed
-    from takeback.adapters.watch.watched_root import WatchedRoot
-
-    name = index_name(root.resource, root.whole)
-    watched = core.trees.get(name)
-    if watched is None:
-        watched = core.trees[name] = WatchedRoot(root, place._replace(makers=core.makers))
-        watched.follow(open_feed(root, again=False))
-    elif watched.feed is None:
-        watched.follow(open_feed(root, again=True, crowded=watched.crowded))
-    return watched
 
 
 class Manner(NamedTuple):
@@ -53,8 +38,8 @@ class Manner(NamedTuple):
         False  # it is proposed when it ends, and only if something was found: nothing is known of a call
     )
     whole: bool = False  # also what the project ignores and could make again
+    fresh: bool = False  # nothing in the journal has the key
     doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
-    follows: bool = False  # another watch of the same roots has just ended, and looked
 
 
 class Watch:
@@ -111,33 +96,23 @@ class Watch:
 
     def begin(self) -> None:
         """When this returns, everything below the roots can be brought back. One with a key may be begun again."""
-        from takeback.adapters.watch.index import index_name
-        from takeback.adapters.watch.roots import refuse_dangerous, roots_of
-        from takeback.adapters.watch.scan import Bounds
-
-        if self._manner.key and self._roots:
+        if self._manner.key and self._core.watches.get(self._manner.key) is self:
             return
         if self._proposal is not None:
             raise Misuse("This watch was begun already.", hint="Ask the run for another one.")
-        parts, settings = self._core.parts, self._core.settings
-        parts.refuse_if_suspect()
-        place = place_of(parts)
-        roots = [one._replace(whole=self._manner.whole) for one in roots_of(self._named)]
-        if not self._manner.follows:
-            refuse_dangerous(roots, place.store, self._any_root)
-        bounds = Bounds(capture=settings.max_capture_bytes)
-        if not self._any_root:
-            bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
-        # Of what lies elsewhere in the store, once in a run is enough.
-        names = [index_name(one.resource, one.whole) for one in roots]
-        if not self._manner.follows:
-            release_dead(parts, place, names if self._core.trees else None)
-        self._began, self._position = time.time_ns(), parts.journal.tally()["records"]
+        from takeback.runs.watch_authors import telling_of
+        from takeback.runs.watch_resume import take_up_late
+
+        self._core.parts.refuse_if_suspect()
         try:
-            for root in roots:
-                watched = tree_of(self._core, root, place)
-                self._roots.append((watched, watched.begin(self._owner(), bounds, self._manner.follows)))
-            self._telling = self._who_it_is()
+            if self._roots:  # from where another one ended, which has recorded what it found by now
+                self._position = self._core.parts.journal.newest()
+            elif self._manner.late and take_up_late(self._core, self, self._named, self._manner):
+                return
+            else:
+                self._look()
+            pid = self._about.get("process", {}).get("pid")
+            self._telling = telling_of(self._core, pid, self._books()) if pid else None
             if not self._manner.late:
                 self._propose()
             if self._manner.key:
@@ -146,7 +121,18 @@ class Watch:
             self._release()
             raise
 
-    def _owner(self) -> dict[str, Any]:
+    def _look(self) -> None:
+        roots = roots_to_watch(self._core, self._named, self._any_root, self._manner.whole)
+        self._starts()
+        bounds = bounds_of(self._core.settings, self._any_root)
+        for watched in roots:
+            self._roots.append((watched, watched.begin(self._owner(), bounds)))
+
+    def _starts(self) -> None:
+        """Right before the look from which it knows what changes."""
+        self._began, self._position = time.time_ns(), self._core.parts.journal.newest()
+
+    def _owner(self, after: str = "") -> dict[str, Any]:
         """As long as this process lives, its baseline is needed."""
         from takeback.adapters.watch.processes import identity
 
@@ -157,6 +143,7 @@ class Watch:
             "late": self._manner.key,
             "since": self._position,
             "began": self._began,
+            "after": after,
         }
 
     def take_up(
@@ -165,25 +152,6 @@ class Watch:
         """Continue what another process began; who made the changes until now cannot be known any more."""
         self._proposal, self._roots, self._position = proposal, roots, since
         self._core.watches[self._manner.key] = self
-
-    def _who_it_is(self) -> "Telling | None":
-        """Where a command is watched, and the kernel tells both who changes what and who starts whom."""
-        books = {one.root: watched.authors(one.token) for watched, one in self._roots}
-        authors = {root: book for root, book in books.items() if book is not None}
-        pid = self._about.get("process", {}).get("pid")
-        if not pid or not authors:
-            return None
-        from takeback.adapters.watch.processes import family_of, open_lineage
-        from takeback.runs.watch_authors import Telling, beside
-
-        others = beside(self._core.parts.journal, [one.root for _, one in self._roots])
-        if self._core.lineage is not None:
-            families = self._core.families
-            if pid not in families:
-                families[pid] = frozenset(family_of({"pid": pid}))
-            return Telling(pid, self._core.lineage, authors, others, families[pid], self._core.is_note)
-        lineage = open_lineage()
-        return Telling(pid, lineage, authors, others) if lineage else None
 
     def _propose(self) -> None:
         from takeback.adapters.tree.targets import WATCH
@@ -213,16 +181,20 @@ class Watch:
         change = Change(ADAPTER, WATCH, roots[0], summary, args)
         # What has no call is not asked for by anybody, so it has no key.
         key = "" if self._manner.late else self._manner.key or next_key(core, change)
-        terms = Terms(key, agent=core.agent)
+        terms = Terms(key, agent=core.agent, fresh=self._manner.fresh)
         self._proposal = begin(parts, core.lease, change, terms)
 
-    def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None:
-        """Record the changes since the beginning; `more` is recorded with them."""
+    def finish(self, more: Mapping[str, Any] | None = None, then: "Watch | None" = None) -> Effect | None:
+        """Record the changes since the beginning; `more` is recorded with them. `then` begins with the last look of
+        this one, so that nothing falls between them."""
         from takeback.engine.watch import finish
 
+        then = then if then and not then._roots else None
+        if then:
+            then._starts()
         if self._manner.late and self._proposal is None and self._roots:
             if not self._found_any():
-                self._release()
+                self._pass_on(then)
                 return None
             self._propose()
         if self._proposal is None or not self._roots:
@@ -231,14 +203,40 @@ class Watch:
         proposal = proposal._replace(
             change=proposal.change._replace(args={**proposal.change.args, **(more or {})})
         )
+        claims = [then.claim(proposal.id) for _ in self._roots] if then else []
         with core.uninterrupted():
-            self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal))
-            if self._telling is not None:
-                self.outside = self._telling.outside(place_of(core.parts).store)
+            try:
+                self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal, claims))
+            except BaseException:
+                self._drop(claims)
+                raise
+            if then and all(watched.is_there for watched, _ in self._roots):
+                begun = zip(self._roots, claims, strict=True)
+                then._roots = [(watched, watched.claimed(token)) for (watched, _), (token, _) in begun]
             self._close()
             if self.effect:
                 took_hold(core, self.effect)
         return self.effect
+
+    def claim(self, after: str = "") -> "Claim":
+        """For the look with which another watch ends, or has ended."""
+        return new_id(), self._owner(after)
+
+    def _drop(self, claims: "Sequence[Claim]") -> None:
+        for (watched, _), (token, _) in zip(self._roots, claims, strict=False):  # none, if none follows
+            with suppress(TakebackError):
+                watched.index.release((token,))
+
+    def _pass_on(self, then: "Watch | None") -> None:
+        """Nothing was found, so what this one needs is what the next one needs."""
+        if then is None or not all(watched.is_there for watched, _ in self._roots):
+            return self._release()
+        if all(one.last.generation == baseline.generation for one, baseline in self._roots):
+            then._roots = [(one, one.claimed(baseline.token)) for one, baseline in self._roots]
+            self._roots = []
+            return self._close()
+        then._roots = [(one, one.claim(then.claim())) for one, _ in self._roots]
+        return self._release()
 
     def _found_any(self) -> bool:
         from takeback.adapters.watch.adapter import compared
@@ -247,18 +245,17 @@ class Watch:
         roots, parts = [one.root for _, one in self._roots], self._core.parts
         change = Change(ADAPTER, "", "", "", {"roots": roots, "began": self._began, "since": self._position})
         asked = proposed(self._core.lease, change, Terms())
-        targets, _ = compared(
-            change,
-            self._roots,
-            lambda all: apart(parts.journal, parts.blobs, asked, all).targets,
-            parts.blobs,
-        )
+
+        def minus(all: "tuple[Target, ...]") -> "tuple[Target, ...]":
+            return apart(parts.journal, parts.blobs, asked, all).targets
+
+        targets, _ = compared(change, self._roots, minus, parts.blobs)
         return not all(map(_only_time, targets))
 
-    def _found(self, proposal: Effect) -> FoundChange | None:
+    def _found(self, proposal: Effect, claims: "Sequence[Claim]") -> FoundChange | None:
         from takeback.adapters.watch.adapter import change_found, compared
         from takeback.adapters.watch.other_effects import is_around
-        from takeback.runs.watch_authors import apart, open_beside
+        from takeback.runs.watch_authors import apart, beside, open_beside
 
         parts = self._core.parts
 
@@ -274,8 +271,11 @@ class Watch:
             )
             return found.targets
 
-        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs)
-        targets = self._without_databases(proposal, self._without_others(proposal, targets))
+        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs, claims)
+        if self._telling is not None:
+            self.outside = self._telling.outside(place_of(parts).store)
+        others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
+        targets = self._without_databases(proposal, self._without_others(proposal, targets, others))
         sure = self._is_sure()
         if self._manner.doubts:
             targets = self._doubted(targets, sure)
@@ -284,12 +284,12 @@ class Watch:
             return None
         self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
         unsure = [one for one in targets if one.resource not in self._own and not _only_time(one)]
-        self.shared = open_beside(parts.journal, proposal, unsure, self._since)
+        self.shared = open_beside(others, unsure, self._since)
         args = dict(seen.change.args)
         if self.shared:
             args["shared"] = self.shared
-        if self._telling and (outside := self._telling.outside(place_of(parts).store)):
-            args["outside"] = [display(one) for one in outside[:_LISTED]]
+        if self.outside:
+            args["outside"] = [display(one) for one in self.outside[:_LISTED]]
         change = seen.change._replace(args=args)
         if self._manner.late and not sure:
             change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})
@@ -327,17 +327,18 @@ class Watch:
         self.told_of_databases = " ".join(filter(None, (self.told_of_databases, found.sentence)))
         return tuple(one for one in rest if one.resource not in self._as_databases)
 
-    def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
+    def _without_others(
+        self, proposal: Effect, targets: "tuple[Target, ...]", others: "list[Effect]"
+    ) -> "tuple[Target, ...]":
         """Known changes by others become an effect of their own, which a failure does not take back; or are left to
         their own watch."""
         if self._telling is None:
             return targets
         from takeback.adapters.watch.other_effects import is_mixed
-        from takeback.runs.watch_authors import NOT_TOLD, beside, left_to, record, sentence
+        from takeback.runs.watch_authors import NOT_TOLD, left_to, record, sentence
 
         core, parts = self._core, self._core.parts
         books = self._books()
-        others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         # What effects are known to have changed too is no stranger's.
         unsure = [one for one in targets if not is_mixed(one) and one.resource not in self._brought_back]
         told = self._telling.told(unsure, books, others)

@@ -17,6 +17,7 @@ from takeback.model.ids import short
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors, display, file_resource, overlaps, path_of
 from takeback.model.run import Lease
+from takeback.runs.core import RunCore
 from takeback.storage.protocols import Blobs, Journal, Query
 
 if TYPE_CHECKING:
@@ -79,13 +80,9 @@ def _steps(journal: Journal, proposal: Effect) -> dict[str, list[OtherStep]]:
 
 
 def open_beside(
-    journal: Journal,
-    proposal: Effect,
-    targets: Iterable[Target],
-    since: Callable[[str, int], set[str] | None],
+    others: Sequence[Effect], targets: Iterable[Target], since: Callable[[str, int], set[str] | None]
 ) -> str:
     """A sentence if other watches of the same directories are still running: some changes may be theirs."""
-    others = beside(journal, proposal.change.args.get("roots", ()), proposal.id)
     unsure: dict[str, None] = {}
     for other in others:
         later = _since(other, since)
@@ -257,6 +254,22 @@ class Telling:
                     authors.of.get(one.resource[cut:]) or (0,)
                 ):
                     yield one.resource
+
+
+def telling_of(core: RunCore, pid: int, books: "Mapping[str, Authors | None]") -> Telling | None:
+    """Where a command is watched, and the kernel tells both who changes what and who starts whom."""
+    from takeback.adapters.watch.processes import family_of, open_lineage
+
+    authors = {root: book for root, book in books.items() if book is not None}
+    if not authors:
+        return None
+    others = beside(core.parts.journal, list(books))
+    if core.lineage is not None:
+        if pid not in core.families:
+            core.families[pid] = frozenset(family_of({"pid": pid}))
+        return Telling(pid, core.lineage, authors, others, core.families[pid], core.is_note)
+    lineage = open_lineage()
+    return Telling(pid, lineage, authors, others) if lineage else None
 
 
 def _process(effect: Effect) -> dict[str, Any]:

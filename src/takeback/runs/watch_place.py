@@ -1,14 +1,16 @@
 """Where watches keep what they need of a tree, and when that goes."""
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
-from takeback.model.settings import DAY
+from takeback.model.settings import DAY, Settings
+from takeback.runs.core import RunCore
 
 if TYPE_CHECKING:
-    from takeback.adapters.watch.watched_root import WatchPlace
+    from takeback.adapters.watch.scan import Bounds
+    from takeback.adapters.watch.watched_root import WatchedRoot, WatchPlace
     from takeback.engine.parts import Parts
 
 ADAPTER = "tree"
@@ -23,6 +25,48 @@ def place_of(parts: "Parts") -> "WatchPlace":
     if not isinstance(place, WatchPlace):
         raise Misuse("This store cannot watch directories.", hint="Use a store on disk.")
     return place._replace(room=parts.refuse_without_room, blobs=parts.blobs)
+
+
+def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
+    """A root that is watched again in the same run is followed by the kernel's own reports, so that only what changed
+    is looked at."""
+    from takeback.adapters.watch.index import index_name
+    from takeback.adapters.watch.inotify import open_feed
+    from takeback.adapters.watch.watched_root import WatchedRoot
+
+    name = index_name(root.resource, root.whole)
+    watched = core.trees.get(name)
+    if watched is None:
+        watched = core.trees[name] = WatchedRoot(root, place._replace(makers=core.makers))
+        watched.follow(open_feed(root, again=False))
+    elif watched.feed is None:
+        watched.follow(open_feed(root, again=True, crowded=watched.crowded))
+    return watched
+
+
+def roots_to_watch(
+    core: RunCore, named: "Sequence[str | bytes | os.PathLike[str]]", any_root: bool, whole: bool
+) -> "Iterator[WatchedRoot]":
+    """Of these directories, before the look with which a watch begins."""
+    from takeback.adapters.watch.index import index_name
+    from takeback.adapters.watch.roots import refuse_dangerous, roots_of
+
+    place = place_of(core.parts)
+    roots = [one._replace(whole=whole) for one in roots_of(named)]
+    refuse_dangerous(roots, place.store, any_root)
+    # Of what lies elsewhere in the store, once in a run is enough.
+    names = [index_name(one.resource, one.whole) for one in roots]
+    release_dead(core.parts, place, names if core.trees else None)
+    return (tree_of(core, root, place) for root in roots)
+
+
+def bounds_of(settings: Settings, any_root: bool) -> "Bounds":
+    from takeback.adapters.watch.scan import Bounds
+
+    bounds = Bounds(capture=settings.max_capture_bytes)
+    if any_root:
+        return bounds
+    return bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
 
 
 def release_dead(parts: "Parts", place: "WatchPlace", names: "Sequence[str] | None" = None) -> None:

@@ -89,8 +89,8 @@ def _copy_leases(source: Store, target: Store) -> None:
 
 
 def _copy_records(source: Store, target: Store, progress: Progress) -> int:
-    head = target.journal.tally()["records"]
-    progress.expect(source.journal.tally()["records"] - head)
+    head = target.journal.newest()
+    progress.expect(source.journal.newest() - head)
     _refuse_another(source, target, head)
     at = [0]
     journal = target.adopting(lambda: at[0])
@@ -104,7 +104,7 @@ def _copy_records(source: Store, target: Store, progress: Progress) -> int:
                 (made,) = journal.append(lease, [draft])
                 _refuse_changed(record, made)
                 progress.moved(items=1)
-    return target.journal.tally()["records"]
+    return target.journal.newest()
 
 
 def _refuse_changed(record: Record, made: Record) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.errors import Corrupt, Misuse, StoreBusy
+from takeback.model.boot_clock import boot_id
 from takeback.model.box import Link, Point, point_from_json, point_to_json
 from takeback.model.descriptor import Descriptor, read_exactly
 from takeback.storage import disk
@@ -18,7 +19,6 @@ from takeback.storage.layer_archive import (
     sync_if_small,
     unpack_in_place,
 )
-from takeback.storage.owners import boot_id
 
 # A file whose last whole line is what holds: one write and one sync to replace it, where a renamed file
 # needs three.

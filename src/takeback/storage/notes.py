@@ -160,7 +160,9 @@ class Witness:
 
     def lost(self, tables: Reading) -> Note | None:
         """The note, if the store does not have the record that it names."""
-        note = self.note()
+        return self._lost(tables, self.note())
+
+    def _lost(self, tables: Reading, note: Note | None) -> Note | None:
         if note is None or not note.seq:
             return None
         rows = tables.read("SELECT hash FROM records WHERE seq = ?", (note.seq,))
@@ -170,7 +172,7 @@ class Witness:
         """How far the journal has come, unless it has lost what was known: that stays known until `trust`. False if
         the note could not be written."""
         head, note = _head(tables), self.note()
-        if head.seq and not (note and note.seq == head.seq) and not self.lost(tables):
+        if head.seq and not (note and note.seq == head.seq) and not self._lost(tables, note):
             return self._write(head)
         return True
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
-from takeback.model.boot_clock import fields_of, first_line, offset_ns, same_start, started
+from takeback.model.boot_clock import boot_id, fields_of, first_line, offset_ns, same_start, started
 from takeback.model.change import Change, change_recorded, recorded_args
 from takeback.model.descriptor import Descriptor
 from takeback.model.record import sha256_of
@@ -40,12 +40,6 @@ def machine() -> str:
     """The same each time it starts, and no other has it; TAKEBACK_MACHINE says it where the system does not know."""
     known = os.environ.get("TAKEBACK_MACHINE") or f"{first_line('/etc/machine-id')} {os.uname().nodename}"
     return sha256_of(known.encode("utf-8", "surrogateescape")).hex()[:16]
-
-
-@cache
-def boot_id() -> str:
-    """Another one each time the machine starts."""
-    return first_line("/proc/sys/kernel/random/boot_id")
 
 
 @cache

@@ -86,6 +86,10 @@ class Journal(Projects, Protocol):
         """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
+    def newest(self) -> int:
+        """The position of the newest record."""
+        ...
+
     def any_dropped(self) -> bool:
         """Whether a dropped effect can still be applied."""
         ...

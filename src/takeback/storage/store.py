@@ -51,6 +51,11 @@ class Store(ABC):
         return self._blobs
 
     @abstractmethod
+    def shrink(self) -> None:
+        """Let go of what is kept in memory only to be quick."""
+        ...
+
+    @abstractmethod
     def _make_blobs(self) -> "StoredBlobs": ...
 
     def layers(self) -> "Layers":

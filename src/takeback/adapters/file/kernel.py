@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _TRIED = 16
 _SLOW = 0.0003  # seconds a file: below, threads cost more than they save
 _THREADS = 16
+_ARENAS, _ON_ITS_OWN = -8, -3  # of `mallopt`
+_LARGE_BLOCK = 128 << 10  # bytes
 _WAITING = 128  # files without a name that may wait for a thread, each with a descriptor
 
 
@@ -155,6 +157,17 @@ class Libc:
         """Only a hint, so its answer does not count."""
         if self._write_out is not None:
             self._write_out(fd, 0, 0, _START_WRITING)
+
+    def keep_memory_small(self) -> None:
+        """For a process that lives long: what is freed goes back to the kernel. Threads share one arena, and large
+        blocks never lie in it. Only the GNU library has these."""
+        if hasattr(self.library, "mallopt"):
+            self.library.mallopt(_ARENAS, 1)
+            self.library.mallopt(_ON_ITS_OWN, _LARGE_BLOCK)
+
+    def give_memory_back(self) -> None:
+        if hasattr(self.library, "malloc_trim"):
+            self.library.malloc_trim(0)
 
     def born(self, dir_fd: int, name: bytes) -> int:
         """When the inode was made, in nanoseconds; 0 where the filesystem does not know."""

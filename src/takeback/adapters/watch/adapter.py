@@ -18,7 +18,7 @@ from takeback.adapters.watch.other_effects import steps_of
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
 from takeback.adapters.watch.subtract import without
-from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
+from takeback.adapters.watch.watched_root import Baseline, Claim, WatchedRoot, WatchPlace
 from takeback.errors import StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import Effect
@@ -68,14 +68,16 @@ def compared(
     roots: Sequence[tuple[WatchedRoot, Baseline]],
     minus: Callable[[Targets], Targets],
     blobs: Blobs,
+    claims: Sequence[Claim] = (),
 ) -> tuple[Targets, tuple[str, ...]]:
-    """The targets of all roots, and what undo could not bring back."""
+    """The targets of all roots, and what undo could not bring back. `claims`, one for each root: of the watch that
+    follows this one."""
     targets: list[Target] = []
     residue: list[str] = []
     captured: set[Inode] = set()
     names: Counter[Inode] = Counter()
-    for watched, baseline in roots:
-        found = watched.changes(baseline)
+    for (watched, baseline), claim in zip(roots, claims or [None] * len(roots), strict=True):
+        found = watched.changes(baseline, claim)
         targets += found.targets
         residue += found.residue
         captured |= found.captured

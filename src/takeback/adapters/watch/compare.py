@@ -63,8 +63,10 @@ def differing(
 
 
 def _left(one: Listing | None, other: Listing | None) -> Iterable[Inode]:
-    now = {} if other is None else dict(zip(other.names, other.entries, strict=True))
-    for name, entry in () if one is None else zip(one.names, one.entries, strict=True):
+    if one is None:
+        return
+    now = {} if other is None else other.by_name
+    for name, entry in one.by_name.items() - now.items():
         there = now.get(name)
         if entry.digest != NO_DIGEST and (there is None or (there.dev, there.ino) != (entry.dev, entry.ino)):
             yield entry.dev, entry.ino

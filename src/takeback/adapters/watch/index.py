@@ -68,10 +68,12 @@ class Index:
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
         self._turn = RLock()
+        self._generation = -1  # known while we look, when no one else writes
         self.lately = Lately()
 
     def exists(self) -> bool:
-        return os.path.exists(self._path)
+        """One that is open is checked again with each look."""
+        return self._connection is not None or os.path.exists(self._path)
 
     @contextmanager
     def looking(self) -> Generator[None, None, None]:
@@ -81,10 +83,12 @@ class Index:
             os.utime(lock)  # when it was used last
             if self._is_another():
                 self.close()  # no watch was active, so it was dropped
+            self._generation = self.generation if self.exists() else -1
             yield
         except sqlite3.Error as error:
             raise _unreachable(self._path, error) from error
         finally:
+            self._generation = -1
             os.close(lock)
 
     def _locked(self, how: int) -> int:
@@ -152,7 +156,7 @@ class Index:
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=60, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA cache_size=-20000")
+            connection.execute("PRAGMA cache_size=-4000")
             if not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
                 _create(connection, self._root)
             elif _meta(connection, "version") != VERSION:
@@ -171,7 +175,7 @@ class Index:
 
     @property
     def generation(self) -> int:
-        return int(_meta(self._db, "generation"))
+        return self._generation if self._generation >= 0 else int(_meta(self._db, "generation"))
 
     # Reading.
 
@@ -231,6 +235,11 @@ class Index:
         )
         return self._db.execute(query).fetchall()
 
+    def shrink(self) -> None:
+        """After a look at the whole tree: what follows asks for a few directories."""
+        if self._connection is not None:
+            self._connection.execute("PRAGMA shrink_memory")
+
     def holes(self) -> tuple[Hole, ...]:
         found = self._db.execute("SELECT path, name, reason, kind FROM holes ORDER BY path, name")
         return tuple(Hole(f"{path}/{name}".lstrip("/"), reason, kind) for path, name, reason, kind in found)
@@ -266,9 +275,15 @@ class Index:
                 generation += 1
                 db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
             if register:
-                values = (register[0], generation, json.dumps(register[1]))
-                db.execute("INSERT INTO watches (token, generation, owner) VALUES (?, ?, ?)", values)
+                _claim(db, register, generation)
+        if self._generation >= 0:
+            self._generation = generation
         return generation
+
+    def claim(self, claim: tuple[str, dict[str, Any]], generation: int) -> None:
+        """For a watch that begins with that generation, which another one still needs."""
+        with self._transaction(durable=True) as db:
+            _claim(db, claim, generation)
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
         # What is not there yet is kept as nothing at all.
@@ -309,6 +324,9 @@ class Index:
         found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
         return tuple(WatchClaim(token, generation, json.loads(owner)) for token, generation, owner in found)
 
+    def is_claimed(self, token: str) -> bool:
+        return bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
+
     def release(self, tokens: Iterable[str]) -> None:
         """These watches have ended: remove generations that no other watch needs."""
         if self._is_another():
@@ -336,6 +354,11 @@ class Index:
                         db.execute("ROLLBACK")
             except sqlite3.Error as error:
                 raise _unreachable(self._path, error) from error
+
+
+def _claim(db: sqlite3.Connection, claim: tuple[str, dict[str, Any]], generation: int) -> None:
+    values = (claim[0], generation, json.dumps(claim[1]))
+    db.execute("INSERT OR REPLACE INTO watches (token, generation, owner) VALUES (?, ?, ?)", values)
 
 
 def _create(connection: sqlite3.Connection, root: str) -> None:

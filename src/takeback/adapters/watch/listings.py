@@ -15,7 +15,7 @@ _FORM = struct.Struct("=4I2Q3q32s")
 _STAMP = struct.Struct("=2Q2q")
 # A thing changed this shortly before it was looked at may change again without its times moving (clock ticks).
 YOUNG = 50_000_000
-_REMEMBERED = 20_000  # entries, some six megabytes
+_REMEMBERED = 4_000  # entries, some one megabyte
 _COARSE = 2_100_000_000  # on filesystems that know only whole seconds, or two
 
 

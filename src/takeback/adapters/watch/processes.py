@@ -3,9 +3,10 @@
 import os
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-from takeback.model.boot_clock import fields_of, same_start, started
+from takeback.model.boot_clock import boot_id, fields_of, same_start, started
 from takeback.model.boot_clock import first_line as _line
 from takeback.model.resource import quote
 
@@ -26,7 +27,7 @@ _FORKED = struct.Struct("=IIII")  # parent's thread and process, child's thread 
 _ROOM = 32 << 20
 _FORCE_ROOM = 33  # SO_RCVBUFFORCE
 _WAIT = 1000  # milliseconds
-_MOST_CHILDREN = 50_000
+_MOST_CHILDREN = 10_000
 
 
 class Lineage:
@@ -133,6 +134,7 @@ def open_lineage() -> Lineage | None:
 
 _WRITTEN = (b" rw-s ", b" rwxs ")  # shared with the file, and writable
 _DELETED = b" (deleted)"
+_PART = 1 << 16
 
 
 def mapped_below(root: bytes, makers: Iterable[int] | None = None) -> dict[str, set[bytes]]:
@@ -173,8 +175,11 @@ def _family(pid: int) -> list[int]:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return b"".join(iter(partial(os.read, handle, _PART), b""))
+        finally:
+            os.close(handle)
     except OSError:
         return b""  # it ended, or is someone else's by now
 
@@ -192,19 +197,19 @@ class Process(NamedTuple):
 
 def identity(pid: int, mark: str = "") -> dict[str, Any]:
     """A process, so that another one can check whether it still lives; JSON."""
-    found = {"pid": pid, "started": started(pid), "boot": _line("/proc/sys/kernel/random/boot_id")}
+    found = {"pid": pid, "started": started(pid), "boot": boot_id()}
     return {**found, "mark": mark} if mark else found
 
 
 def lives(process: dict[str, Any]) -> bool:
-    if process.get("boot") != _line("/proc/sys/kernel/random/boot_id"):
+    if process.get("boot") != boot_id():
         return False
     return bool(process.get("started")) and same_start(started(process["pid"]), process["started"])
 
 
 def at_work(process: dict[str, Any]) -> tuple[Process, ...]:
     """The process and everything that carries its mark; as far as we may look."""
-    if process.get("boot") != _line("/proc/sys/kernel/random/boot_id"):
+    if process.get("boot") != boot_id():
         return ()
     found = {process["pid"]: None} if lives(process) else {}
     if process.get("mark"):

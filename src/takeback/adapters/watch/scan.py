@@ -68,7 +68,7 @@ class ListingDraft:
         self.status = status
         self.before = before
         self.kept: dict[bytes, ListingEntry] = before.by_name if before else {}
-        self.fresh: dict[bytes, os.stat_result] = {}
+        self.fresh: dict[bytes, int] = {}  # to be read: inode numbers, because all of a status is large
         self.folders: dict[bytes, None] = dict.fromkeys(before.folders if before else ())
         self.left_out: dict[bytes, tuple[str, str, os.stat_result]] = {}
 
@@ -295,7 +295,7 @@ class Scan:
 
     def _fresh(self, draft: ListingDraft, name: bytes, now: os.stat_result | None) -> None:
         if now is not None:
-            draft.fresh[name] = now
+            draft.fresh[name] = now.st_ino
             self._count_bytes(now)
 
     def _entered(self, path: str, fd: int, draft: ListingDraft, folders: list[bytes]) -> list[bytes]:
@@ -345,7 +345,7 @@ class Scan:
             if now is not None and stat.S_ISDIR(now.st_mode):
                 self._look_at_folder(path, fd, draft, name, now)
             elif now is not None and name not in draft.kept:
-                draft.fresh[name] = now
+                draft.fresh[name] = now.st_ino
             else:
                 self._take(draft, name, now)
 

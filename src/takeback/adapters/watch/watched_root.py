@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+from array import array
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ _MANY = 200  # directories
 _LONG = 120  # seconds; less than a sweep lets young blobs be
 
 
-Register = tuple[str, dict[str, Any]] | None  # token and owner of a watch that begins with a look
+Claim = tuple[str, dict[str, Any]]  # token and owner of a watch that begins with a look
 
 
 class WatchPlace(NamedTuple):
@@ -68,7 +69,6 @@ class Baseline(NamedTuple):
 
 
 _LOOKS = 4
-_JUST = 0.2  # seconds from the beginning of a look, in which it is as good as another one
 _BRIEF = 0.2  # seconds; a look at a large tree takes as long even if nothing has to be read
 
 
@@ -92,7 +92,7 @@ class WatchedRoot:
         self._followed = -1  # the generation since which the feed has told everything
         self._began_to_look = 0.0
         self._top: os.stat_result | None = None  # the directory at the last look
-        self._known_inodes: set[int] | None = None
+        self._known_inodes: array[int] | None = None  # a set would take eight times as much
         self._mapped: dict[str, set[bytes]] = {}  # what may be written without anybody telling
         self.last = Looked(0)
         self._books: dict[str, Authors] = {}  # by the token of the watch
@@ -111,47 +111,56 @@ class WatchedRoot:
             self.feed.close()
             self.feed = None
 
-    def begin(self, owner: dict[str, Any], bounds: Bounds, follows: bool = False) -> Baseline:
-        """Everything that is there now can be brought back when this returns. `follows`: the look with which another
-        watch has just ended will do, if it was made this moment."""
+    def begin(self, owner: dict[str, Any], bounds: Bounds) -> Baseline:
+        """Everything that is there now can be brought back when this returns."""
         token = new_id()
         with self.index.looking():
-            if follows and self._has_just_looked():
-                looked = Looked(self.index.write({}, (token, owner)))
-            else:
-                looked = self._look_to_begin((token, owner), bounds)
+            self._look_to_begin((token, owner), bounds)
+        return self.claimed(token)
+
+    def claim(self, claim: Claim) -> Baseline:
+        """From the last look, as long as the watch that it was made for still needs the earlier state."""
+        with self.index.looking():
+            self.index.claim(claim, self.last.generation)
+        return self.claimed(claim[0])
+
+    def claimed(self, token: str) -> Baseline:
+        """The beginning of a watch for which there is a claim from the last look."""
+        self.end(token)
         if self.feed and (book := self.feed.open_book()) is not None:
             self._books[token] = book
-        return Baseline(self.root.resource, self.index.name, looked.generation, token)
+        return Baseline(self.root.resource, self.index.name, self.last.generation, token)
 
-    def _has_just_looked(self) -> bool:
-        return (
-            time.monotonic() - self._began_to_look < _JUST
-            and self.index.exists()
-            and self._followed == self.index.generation
-        )
+    @property
+    def is_there(self) -> bool:
+        """At the last look."""
+        return self._top is not None
 
-    def _look_to_begin(self, register: Register, bounds: Bounds) -> Looked:
+    def _look_to_begin(self, register: Claim | None, bounds: Bounds) -> None:
         sticky = bool(self.index.exists() and self.index.watches())
-        looked = self.last
         for _ in range(_LOOKS):
             begun = time.monotonic()
             looked = self._look(bounds, sticky, register)
+            if not self.is_there:
+                raise Misuse(
+                    f"{display(self.root.resource)} is not a directory any more.",
+                    hint="Name a directory to watch.",
+                )
             if not looked.read or time.monotonic() - begun < _BRIEF:
                 break
             # What was changed while all that was read must be known as it is when the command starts.
             sticky, register = True, None
-        return looked
 
-    def changes(self, baseline: Baseline) -> Compared:
-        """The changes from the baseline to now; the present content is in the store as well."""
+    def changes(self, baseline: Baseline, then: Claim | None = None) -> Compared:
+        """The changes from the baseline to now; the present content is in the store as well. `then`: of a watch that
+        begins with this look."""
         with self.index.looking():
-            if not any(watch.token == baseline.token for watch in self.index.watches()):
+            if not self.index.is_claimed(baseline.token):
                 raise Refused(
                     f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
                     hint="Its index was damaged or removed; look at the directory yourself.",
                 )
-            self._look(Bounds(), sticky=True)
+            self._look(Bounds(), sticky=True, register=then)
             return self._compared(baseline.generation, self._instead())
 
     def since(self, generation: int) -> set[str]:
@@ -201,7 +210,7 @@ class WatchedRoot:
 
     # Looking.
 
-    def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
+    def _look(self, bounds: Bounds, sticky: bool, register: Claim | None = None) -> Looked:
         self._began_to_look = time.monotonic()
         self._mapped = mapped_below(self.root.path, self._place.makers() if self._place.makers else None)
         try:
@@ -233,6 +242,8 @@ class WatchedRoot:
     def _told(self, looked: Looked, whole: bool) -> Looked:
         self._followed = looked.generation
         self.last = looked._replace(whole=whole)
+        if whole:
+            self.index.shrink()
         return self.last
 
     def _hints(self, sticky: bool) -> Hints | None:
@@ -265,22 +276,22 @@ class WatchedRoot:
                 for where, other in self.index.twins_of(path, name):
                     hints.setdefault(where, set()).add(other)
 
-    def _inodes(self) -> set[int]:
+    def _inodes(self) -> "array[int]":
         """Of all files that the index knows, and some that it knew."""
         generation = self.index.generation
         if self._known_inodes is None or generation != self._followed:
             rows = self.index.rows().values()
-            self._known_inodes = {entry[_INO] for row in rows for entry in entries_of(row)}
+            self._known_inodes = array("Q", (entry[_INO] for row in rows for entry in entries_of(row)))
         return self._known_inodes
 
-    def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None, register: Register) -> Looked:
+    def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None, register: Claim | None) -> Looked:
         begun = time.monotonic()
         looked = time.time_ns()
         try:
             top = open_below(AT_ROOT, self.root.path, _LIST)
         except OSError as error:
             if error.errno in _GONE:
-                return self._nothing_there(register)
+                return self._nothing_there()
             raise ResourceUnreachable(
                 f"{display(self.root.resource)} cannot be looked at: {os.strerror(error.errno or 0)}.",
                 hint="Check its mode and owner.",
@@ -344,10 +355,10 @@ class WatchedRoot:
                 if listing != draft.before:
                     seen[path] = packed(listing) if many else listing
                     if self._known_inodes is not None:
-                        self._known_inodes.update(status.st_ino for status in draft.fresh.values())
+                        self._known_inodes.extend(draft.fresh.values())
         return seen
 
-    def _written(self, seen: dict[str, Seen], scan: Scan, begun: float, register: Register) -> Looked:
+    def _written(self, seen: dict[str, Seen], scan: Scan, begun: float, register: Claim | None) -> Looked:
         if seen:
             self._place.blobs.sync()
         if time.monotonic() - begun > _LONG:
@@ -367,11 +378,7 @@ class WatchedRoot:
                         hint="Nothing was done: do it again.",
                     )
 
-    def _nothing_there(self, register: Register) -> Looked:
-        if register:
-            raise Misuse(
-                f"{display(self.root.resource)} is not a directory any more.",
-                hint="Name a directory to watch.",
-            )
+    def _nothing_there(self) -> Looked:
+        self._top = None
         gone: dict[str, Seen] = dict.fromkeys(self._inside(""))
         return Looked(self.index.write(gone), len(gone))

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import takeback
+from takeback.adapters.file.kernel import libc
 from takeback.errors import Corrupt, Refused, TakebackError
 from takeback.frontends.agents.client import AGENTS, OWN, RECORD
 from takeback.frontends.agents.hosts import Reply, refused, speaker
@@ -116,6 +117,7 @@ def _make_private(directory: str) -> None:
 
 
 def _serve(store: str, place: str, lock: int) -> None:
+    libc().keep_memory_small()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     name = os.path.join(place, "socket")

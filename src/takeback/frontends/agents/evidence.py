@@ -175,7 +175,7 @@ def signature(name: str, env: Mapping[str, str], project: str, more: Kept = _NOT
     """Changes when a settings file of the host does, or one in which we have hooks."""
     found: list[list[int]] = []
     places = (host(name).user_directory(env), os.path.join(project, host(name).PROJECT))
-    for path in (*(os.path.join(place, file) for place in places for file in _BESIDE), *more.settings):
+    for path in (*[f"{place}/{file}" for place in places for file in _BESIDE], *more.settings):
         try:
             status = os.stat(path)
             found.append([status.st_ino, status.st_size, status.st_mtime_ns])
@@ -202,10 +202,10 @@ def daemon_trouble(found: Kept, store: str = "") -> str:
     """Of one that ended without a word. After a restart of the machine that is nothing. `store`: where a daemon that
     lives holds its lock, also one in another container."""
     from takeback.adapters.watch.processes import lives
-    from takeback.model.boot_clock import first_line
+    from takeback.model.boot_clock import boot_id
 
     process = dict(found.daemon)
-    if not process or process.get("boot") != first_line("/proc/sys/kernel/random/boot_id"):
+    if not process or process.get("boot") != boot_id():
         return ""
     if lives(process) or (store and _is_locked(os.path.join(store, "hooks", "lock"))):
         return ""

@@ -28,9 +28,7 @@ class Guarded(NamedTuple):
 
     def forms(self) -> list[list[str]]:
         """The path by its names: as it is written, and where it leads to."""
-        return [
-            _names(one) for one in dict.fromkeys((os.path.normpath(self.path), os.path.realpath(self.path)))
-        ]
+        return [_names(one) for one in dict.fromkeys((os.path.normpath(self.path), _real(self.path)))]
 
 
 class GuardedProcess(NamedTuple):
@@ -128,9 +126,25 @@ def _forms(touch: Touch) -> Iterator[list[str]]:
     fixed, rest = _fixed(whole) if pattern else (path, "")
     if not rest and not touch.follows and os.path.basename(fixed) not in ("", ".", ".."):
         fixed, rest = os.path.split(fixed)
-    real = os.path.join(os.path.realpath(fixed), rest) if rest else os.path.realpath(fixed)
+    real = os.path.join(_real(fixed), rest) if rest else _real(fixed)
     if real != written:
         yield _names(real)
+
+
+def _real(path: str) -> str:
+    """The kernel knows it at once; `realpath` asks for each directory on the way, and for what is not there."""
+    try:
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    try:
+        found = os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        found = ""
+    finally:
+        os.close(handle)
+    gone = not found.startswith("/") or found.endswith(" (deleted)")
+    return os.path.realpath(path) if gone else found
 
 
 def _fixed(pattern: str) -> tuple[str, str]:

@@ -59,11 +59,12 @@ class Session:
         self._core.makers = self._makers
         self._core.is_note = is_note
         self.follow(lineage)
+        self._key_between = f"{event.host}/{event.session}/between"
         self._whole = True  # also what the project ignores and could make again
         self._files: set[str] = set()  # keys of calls that name their files
         self._calls = 0
         self._turn = ""
-        self._told = tb.store.journal.tally()["records"]  # up to there the agent knows what happened
+        self._told = tb.store.journal.newest()  # up to there the agent knows what happened
         self._between: Watch | None = None
         self._looked = threading.Event()
         self._look_failed: TakebackError | None = None
@@ -118,37 +119,50 @@ class Session:
             raise
         finally:
             self._looked.set()
+            self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """A look at a large project needs much of it, and what follows needs little."""
+        from takeback.adapters.file.kernel import libc
+
+        self._tb.store.shrink()
+        libc().give_memory_back()
 
     def wait_for_look(self, seconds: float) -> None:
         self._looked.wait(seconds)
 
-    def _begun_between(self, follows: bool = False) -> "Watch":
-        about: dict[str, Any] = {"session": self.id, "between": True}
-        key = f"{self.host}/{self.id}/between"
-        return self._watched(key, about, "in the background, between calls", late=True, follows=follows)
+    def _begun_between(self) -> "Watch":
+        return self._begun(self._watch_between())
 
-    def _watched(
-        self, key: str, about: dict[str, Any], summary: str, late: bool = False, follows: bool = False
+    def _watch_between(self) -> "Watch":
+        about: dict[str, Any] = {"session": self.id, "between": True}
+        return self._watch(self._key_between, about, "in the background, between calls", late=True)
+
+    def _watch(
+        self, key: str, about: dict[str, Any], summary: str, late: bool = False, fresh: bool = False
     ) -> "Watch":
         from takeback.runs.watch import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
-        manner = Manner(key, late, self._whole, doubts=not late, follows=follows)
-        watch = watch_with(self._core, [self.project], False, about, summary, manner)
+        manner = Manner(key, late, self._whole, doubts=not late, fresh=fresh)
+        return watch_with(self._core, [self.project], False, about, summary, manner)
+
+    def _begun(self, watch: "Watch") -> "Watch":
         watch.begin()
         return watch
 
-    def _end_between(self) -> bool:
-        """Whether it was under way."""
+    def _end_between(self, then: "Watch | None" = None) -> None:
         between, self._between = self._between, None
         if between is not None:
-            between.finish()
-        return between is not None
+            between.finish(then=then)
 
-    def _begin_between(self) -> None:
-        if self._between is None and self._looked.is_set() and not self._watched_calls():
-            self._between = self._begun_between(follows=True)
+    def _begin_between(self, watch: "Watch | None" = None) -> None:
+        if self._may_begin_between():
+            self._between = self._begun(watch or self._watch_between())
+
+    def _may_begin_between(self, but: str = "") -> bool:
+        return self._between is None and self._looked.is_set() and not self._watched_calls(but)
 
     def _demand_look(self) -> None:
         if not self._looked.is_set():
@@ -198,15 +212,16 @@ class Session:
         about |= {"process": self._process} if self._process else {}
         if event.tool is Tool.SHELL:
             about |= {"command": digest(event.command), "background": event.background}
-        key = self._key(event)
+        key, fresh = self._key(event)
         if event.tool is Tool.EDIT and event.paths:
             self._run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()
             self._files.add(key)
             return Answer()
         self._demand_look()
-        ended = self._end_between()
+        watch = self._watch(key, about, _summary(event), fresh=fresh)
+        self._end_between(watch)
         try:
-            self._watched(key, about, _summary(event), follows=ended)
+            watch.begin()
         except BaseException:
             self._begin_between()
             raise
@@ -220,8 +235,9 @@ class Session:
             return Answer()  # the call was not let through, or changes nothing
         more: dict[str, Any] = {"failed": True} if event.failed else {}
         watch = self._core.watches.get(key)
-        effect = self._finish(key, more)
-        self._begin_between()
+        following = self._watch_between() if self._may_begin_between(but=key) else None
+        effect = self._finish(key, more, following)
+        self._begin_between(following)
         outside = [display(one) for one in watch.outside] if isinstance(watch, Watch) else []
         return Answer(context="\n".join(filter(None, (about_call(effect, outside), self._news()))))
 
@@ -257,21 +273,20 @@ class Session:
 
     # Calls.
 
-    def _key(self, event: Event) -> str:
-        """Said twice before its end, a call is one. A call without an id may be repeated, word by word."""
+    def _key(self, event: Event) -> tuple[str, bool]:
+        """And whether nothing has it yet. Said twice before its end, a call is one. A call without an id may be
+        repeated, word by word."""
         key = f"{self.host}/{self.id}/{fingerprint(event)}"
-        if event.call and not self._was(key):
-            return key
+        known = list(self._tb.store.journal.effects(Query(key=key, run=self._run.id))) if event.call else []
+        if event.call and all(one.state is State.PROPOSED for one in known):
+            return key, not known
         self._calls += 1
-        return f"{key}/{self._calls}.{time.time_ns()}"
-
-    def _was(self, key: str) -> bool:
-        """Whether a call with this key has ended."""
-        found = self._tb.store.journal.effects(Query(key=key, run=self._run.id))
-        return any(one.state is not State.PROPOSED for one in found)
+        return f"{key}/{self._calls}.{time.time_ns()}", True
 
     def _key_of_open(self, event: Event) -> str:
         key = f"{self.host}/{self.id}/{fingerprint(event)}"
+        if key in self._core.watches:
+            return key
         return next((one for one in self._open_keys() if one == key or one.startswith(f"{key}/")), "")
 
     def _open_keys(self) -> list[str]:
@@ -283,16 +298,19 @@ class Session:
 
     @property
     def any_open_call(self) -> bool:
-        return bool(self._core.watches.keys() - {f"{self.host}/{self.id}/between"})
+        return bool(self._core.watches.keys() - {self._key_between})
 
-    def _watched_calls(self) -> bool:
-        """Whether a call is under way of which the files are not known."""
-        between = f"{self.host}/{self.id}/between"
-        return any(key != between and key not in self._files for key in self._core.watches)
+    def _watched_calls(self, but: str = "") -> bool:
+        """Whether another call is under way of which the files are not known."""
+        return not self._core.watches.keys() <= {self._key_between, but, *self._files}
 
-    def _finish(self, key: str, more: dict[str, Any]) -> Effect | None:
+    def _finish(self, key: str, more: dict[str, Any], then: "Watch | None" = None) -> Effect | None:
+        from takeback.runs.watch import Watch
+
         self._files.discard(key)
         watch = self._core.watches.get(key)
+        if isinstance(watch, Watch):
+            return watch.finish(more, then)
         return watch.finish(more) if watch else self._tb.finish_watch(key, about=more)
 
     def _close_calls(self, why: str) -> None:
@@ -305,7 +323,7 @@ class Session:
 
     def _news(self) -> str:
         """What was taken back or brought back since the last news."""
-        since, self._told = self._told, self._tb.store.journal.tally()["records"]
+        since, self._told = self._told, self._tb.store.journal.newest()
         if since == self._told:
             return ""
         undos = self._tb.store.journal.effects(Query(undos=True, told_after=since, states=(State.DONE,)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.adapters.box import Variables, box_change, put_variables
 from takeback.engine.drop import Final, refusal
 from takeback.errors import Failed, Refused, ResourceUnreachable, StoreBusy, StoreFull, TakebackError
+from takeback.model.boot_clock import boot_id
 from takeback.model.box import Link, Point
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import new_id, short
@@ -22,7 +23,6 @@ from takeback.runs.commands.scratch import hidden
 from takeback.runs.core import RunCore
 from takeback.sandbox.ability import in_words as unmapped
 from takeback.storage.layers import Layers
-from takeback.storage.owners import boot_id
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:

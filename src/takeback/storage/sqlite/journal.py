@@ -267,6 +267,9 @@ class SqlJournal:
         self._list()
         return {str(name): int(n) for name, n in self._tables.read(_TALLY)}
 
+    def newest(self) -> int:
+        return int(self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0])
+
     def any_dropped(self) -> bool:
         return "dropped" in self.tally()
 
@@ -305,7 +308,11 @@ class SqliteJournal(SqlJournal):
                 return (record,)
         with self._database.write() as connection:
             at = self._now()
-            return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
+            records: list[Record] = []
+            for draft in drafts:
+                # Where one is listed, the next one is too: later, that would be a transaction of its own.
+                records.append(self._unlisted.append(connection, lease, draft, at, bool(records)))
+            return tuple(records)
 
     def any_dropped(self) -> bool:
         if self._database.only_read:

@@ -101,10 +101,23 @@ class Unlisted:
         plain = lease is not None and draft.kind in _PLAIN and not takes_back
         return plain and 0 <= self._seq < self._listed + MOST
 
-    def append(self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
+    def append(
+        self,
+        connection: sqlite3.Connection,
+        lease: Lease | None,
+        draft: Draft,
+        at: int,
+        follows: bool = False,
+    ) -> Record:
+        """`follows`: another one in this transaction."""
         if self._seq - self._listed >= MOST:
             self.list_all(connection)
-        if self.may_be_plain(lease, draft) and (record := self.append_plain(connection, lease, draft, at)):
+        lists = follows and self._seq == self._listed
+        if (
+            not lists
+            and self.may_be_plain(lease, draft)
+            and (record := self.append_plain(connection, lease, draft, at))
+        ):
             return record
         stand = stand_of(connection, draft.kind, draft.run, draft.effect)
         if stand.listed != stand.seq:

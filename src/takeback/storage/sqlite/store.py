@@ -72,6 +72,9 @@ class DiskStore(Store):
     def made_here(self) -> bool:
         return self._witness.is_mine()
 
+    def shrink(self) -> None:
+        self._sqlite.read("PRAGMA shrink_memory")
+
     def lost(self) -> str:
         note = self._witness.lost(self._sqlite)
         if note is None:
