@@ -237,13 +237,6 @@ def test_the_agent_is_told_what_was_taken_back(talk: Talk):
     assert talk.prompts("and now?").context == ""
 
 
-def test_a_call_of_a_subagent_says_whose_it_is(talk: Talk):
-    talk.starts()
-    talk.prompts("go")
-    talk.shell("echo a > a", agent_id="helper-7", agent_type="general-purpose")
-    assert talk.effects()[0].change.args["member"] == "helper-7"
-
-
 def test_the_end_accepts_and_a_resumed_conversation_goes_on(talk: Talk):
     talk.starts()
     talk.prompts("go")

@@ -88,6 +88,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         input=given,
         text=text_of(payload, "prompt") if kind is Kind.PROMPT else "",
         member=text_of(payload, "agent_id"),
+        role=text_of(payload, "agent_type"),
         source=text_of(payload, "source", "reason"),
         turn=text_of(payload, "turn_id"),
     )

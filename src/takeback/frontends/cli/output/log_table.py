@@ -202,7 +202,9 @@ def _beside(effect: Effect, told: TableContext) -> str:
     name = clean(run.name) if run else ""
     summary = clean(effect.change.summary)
     agent = clean(effect.agent) if effect.agent and effect.agent != told.agent else ""
-    member = effect.change.args.get("member")
+    under = told.under.get(effect.id)
+    # Of a store of before: today the calls of a subagent are below a line of their own.
+    member = effect.change.args.get("member") if not (under and under.member) else ""
     if effect.id in told.under:  # its prompt was named above it
         name = agent = ""
     if name in summary or summary.startswith(name[:20]) or name.startswith("command line"):

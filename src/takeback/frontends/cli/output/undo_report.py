@@ -145,7 +145,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
     asked.made.extend(effect.id for effect in result.undo)
     screen, words = asked.screen, _WORDS[wanted.verb]
     errors = _troubles(tb, wanted, result)
-    passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
+    passed: dict[str, Any] = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
+    passed |= {"own_call": [one.id for one in wanted.around]} if wanted.around else {}
     made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
     undone = partly_undone(tb, made) if result.undo else {}
     moves = _moves(asked, wanted, result, made)
@@ -224,6 +225,8 @@ def _say_before(asked: Asked, wanted: WantedUndo) -> None:
         asked.screen.say(f"Skipped {told}: its targets are already in the earlier state.")
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
+    for effect in wanted.around:
+        asked.screen.say(f"Left out {asked.screen.effect(effect)}: this command is part of that call.")
 
 
 def _named(targets: Sequence[TargetOutcome]) -> str:
