@@ -1,6 +1,9 @@
 """Subagents as runs of their session; and the agent that undoes what it did, from a call of its own."""
 
+import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +11,13 @@ from pathlib import Path
 import pytest
 
 import takeback
-from tests.agents.talk import Talk, talking
+from tests.agents.acts import daemons, wait_until_asked
+from tests.agents.family import Delegate, Shell
+from tests.agents.play import Prompt, Scene, play
+from tests.agents.scenes import expect
+from tests.agents.stage import Place, differences
+from tests.agents.talk import Talk, knows_authors, talking
+from tests.agents.test_rig import ALL
 from tests.agents.test_sessions import takeback_says
 
 
@@ -165,3 +174,73 @@ def test_another_call_under_way_is_not_left_out(talk: Talk):
     said = (talk.place / "said").read_text()
     assert "has not ended" in said and "make everything" in said
     assert (talk.project / "a").exists()
+
+
+# The real agents.
+
+
+@pytest.fixture
+def no_daemon_stays() -> Iterator[None]:
+    yield
+    for process in daemons(os.environ["TAKEBACK_STORE"]):
+        os.kill(process, 9)
+
+
+def takeback_in(place: Place, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "takeback", *words], cwd=place.project, env={**os.environ, "HOME": str(place.home)},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+TWO_PARTS = Scene(
+    "two parts",
+    (
+        Prompt(
+            "two parts", ((Delegate("do part a"), Delegate("do part b")), (Shell("echo main > main.txt"),))
+        ),
+        Prompt("do part a", ((Shell("echo a > a.txt"),), (Shell("rm docs/a.md"),)), by="agent"),
+        Prompt("do part b", ((Shell("echo b > b.txt"),), (Shell("rm docs/b.md"),)), by="agent"),
+    ),
+    {"a.txt": "a\n", "b.txt": "b\n", "main.txt": "main\n", "docs/a.md": None, "docs/b.md": None},
+    # One after the other: of commands at the same time no one knows which of them made a change.
+    between={
+        ("do part b", 0): wait_until_asked("do part a", 2),
+        ("two parts", 1): wait_until_asked("do part b", 2),
+    },
+)
+# Gemini CLI does not say which subagent makes a call.
+NAMED = {
+    "claude-code": "general-purpose",
+    "codex": "default",
+    "codex-script": "default",
+    "opencode": "general",
+}
+
+
+@pytest.mark.agents
+@pytest.mark.usefixtures("no_daemon_stays")
+@pytest.mark.parametrize("agent", ALL)
+def test_two_subagents_are_told_apart_and_go_back_alone(agent: str, place: Place):
+    assert takeback_in(place, "hook", "install", agent.removesuffix("-script")).returncode == 0
+    before = place.look()
+
+    play(agent, TWO_PARTS, place.home, place.project)
+
+    expect(place, TWO_PARTS.wants, differences(before, place.look(), times=False))
+    log = takeback_in(place, "log").stdout
+    listed = [one for one in json.loads(takeback_in(place, "log", "--json").stdout) if one["session"]]
+    whole = [] if knows_authors(place.project) else ["--", str(place.project)]
+    assert {one["prompt"]["text"].strip('"') for one in listed} == {"two parts"}, log
+    parts = {one["subagent"]["run"]: one["subagent"]["name"] for one in listed if one["subagent"]}
+    assert (
+        [name.split()[0] for name in parts.values()] == [NAMED[agent]] * 2 if agent in NAMED else not parts
+    ), log
+    for run in parts:
+        undone = takeback_in(place, "undo", run, *whole)
+        assert undone.returncode == 0, undone.stderr + log
+        gone = [name for name in ("a", "b") if not (place.project / f"docs/{name}.md").exists()]
+        assert len(gone) == list(reversed(parts)).index(run), log
+    undone = takeback_in(place, "undo", "--session", *whole)
+    assert undone.returncode == 0, undone.stderr + log
+    assert differences(before, place.look(), times=False) == {}, log
