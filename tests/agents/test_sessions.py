@@ -1,5 +1,6 @@
 """A conversation as it is recorded: calls that go back alone, what others do meanwhile, what the agent is told."""
 
+import json
 import os
 import re
 import subprocess
@@ -151,15 +152,46 @@ def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
         assert (talk.place / "beside").exists() and not (talk.project / "a").exists()
 
 
-def test_what_a_command_wrote_only_elsewhere_is_said(talk: Talk):
+def test_what_a_command_wrote_only_elsewhere_is_said_and_listed(talk: Talk):
     talk.starts()
     talk.prompts("go")
+    talk.write("a", "a\n")
     said = talk.shell(f"echo x > {talk.place}/beside")
-    assert talk.effects() == []
-    if talk.knows:
-        assert f"{talk.place}/beside is outside of the project" in said.context
-    refused = takeback_says(talk, "undo", "--prompt")
-    assert refused.returncode == 3 and "only below the project" in refused.stderr
+    if not talk.knows:
+        assert talk.summaries() == ["Write: a"]
+        return
+    assert f"{talk.place}/beside is outside of the project" in said.context
+    _, effect = talk.effects()
+    assert effect.targets == () and effect.outside == (f"{talk.place}/beside",)
+    assert "(outside)" in takeback_says(talk, "log").stdout.splitlines()[1]
+    assert f"Outside  {talk.place}/beside" in takeback_says(talk, "show", effect.id).stdout
+    refused = takeback_says(talk, "undo", effect.id)
+    assert refused.returncode == 3 and f"It changed {talk.place}/beside" in refused.stderr
+    undone = takeback_says(talk, "undo")
+    assert f"Skipped {effect.id[:8]}" in undone.stdout and "Not covered: " in undone.stdout
+    assert talk.files() == {"one": "1\n", "two": "2\n"} and (talk.place / "beside").exists()
+    nothing = takeback_says(talk, "undo", "--prompt")
+    assert nothing.returncode == 3 and "left to undo" in nothing.stderr
+
+
+def test_what_was_written_elsewhere_does_not_stand_in_the_way(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo more >> one; rm two")
+    talk.shell(f"echo x > {talk.place}/beside")
+    named = [] if talk.knows else ["--", str(talk.project)]
+    undone = takeback_says(talk, "undo", "--prompt", "--json", *named)
+    told = json.loads(undone.stdout)
+    assert undone.returncode == 0 and told["outcome"] == "done", undone.stdout
+    assert told["outside"] == ([f"{talk.place}/beside"] if talk.knows else [])
+    assert talk.files() == {"one": "1\n", "two": "2\n"}
+    assert takeback_says(talk, "redo").returncode == 0
+    assert talk.files() == {"one": "1\nmore\n"}
+    (talk.project / "one").write_text("again\n")
+    assert takeback_says(talk, "undo", "--session", "--merge", "--skip-conflicts", *named).returncode in (
+        0,
+        1,
+    )
 
 
 def test_a_ref_that_someone_else_moved_during_a_call_stays_unless_it_is_named(talk: Talk):

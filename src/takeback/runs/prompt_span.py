@@ -79,7 +79,11 @@ def _newest_standing(journal: Journal, info: RunInfo, since: int) -> int:
     if not info.effects:
         return 0
     in_force = Query(run=info.id, states=(State.DONE, State.PROPOSED), made=True, told_after=since)
-    found = (one for one in latest_first(journal, in_force) if _counts(one) and one.waits_for != COMMAND)
+    found = (
+        one
+        for one in latest_first(journal, in_force)
+        if _counts(one) and one.waits_for != COMMAND and not one.is_elsewhere
+    )
     newest = max((one.order for one in (next(found, None),) if one), default=since)
     # Some paths of an effect that is undone may stand again.
     undone = journal.effects(Query(run=info.id, states=(State.UNDONE,), made=True, told_after=newest))

@@ -150,7 +150,7 @@ def _last_change(journal: Journal, session: AgentSession) -> int:
     for info in session.runs:
         query = Query(run=info.id, states=_HAPPENED, made=True)
         found = latest_first(journal, query) if info.effects else ()
-        own = (one.order for one in found if not one.change.facts.others)
+        own = (one.order for one in found if not (one.change.facts.others or one.is_elsewhere))
         orders.append(next(iter(own), 0))
     return max(orders)
 

@@ -256,6 +256,7 @@ class Watch:
         return not all(map(_only_time, targets))
 
     def _found(self, proposal: Effect) -> FoundChange | None:
+        from takeback.adapters.tree.targets import put_targets
         from takeback.adapters.watch.adapter import change_found, compared
         from takeback.adapters.watch.other_effects import is_around
         from takeback.runs.watch_authors import apart, open_beside
@@ -280,6 +281,17 @@ class Watch:
         if self._manner.doubts:
             targets = self._doubted(targets, sure)
         seen = change_found(proposal.change, parts.blobs, targets, residue, every)
+        outside = (
+            [display(one) for one in self._telling.outside(place_of(parts).store)] if self._telling else []
+        )
+        if seen is None and outside and self._manner.doubts:
+            # Of a call by an agent: nothing to take back, and the history tells what it did all the same.
+            args = {
+                **proposal.change.args,
+                "targets": put_targets(parts.blobs, ()),
+                "outside": outside[:_LISTED],
+            }
+            return FoundChange(proposal.change._replace(args=args))
         if seen is None:
             return None
         self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
@@ -288,8 +300,8 @@ class Watch:
         args = dict(seen.change.args)
         if self.shared:
             args["shared"] = self.shared
-        if self._telling and (outside := self._telling.outside(place_of(parts).store)):
-            args["outside"] = [display(one) for one in outside[:_LISTED]]
+        if outside:
+            args["outside"] = outside[:_LISTED]
         change = seen.change._replace(args=args)
         if self._manner.late and not sure:
             change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})

@@ -253,6 +253,9 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
     passed: list[Effect] = []
     around = calls_around(tb.store.journal)
     for newest in _done_last(tb, passed):
+        if newest.is_elsewhere:
+            passed.append(newest)
+            continue
         whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it
         refuse_other_projects(asked, tb, whole, "undo")
         carry_out = partial(_undo_past, tb, whole, passed)
@@ -266,6 +269,8 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
                 hint_elsewhere(asked, tb, "undo", whole)
             return code
         passed.append(newest)
+    if passed and passed[0].is_elsewhere:
+        tb.undo(passed[0])  # it says why there is nothing
     names = listed([short(one.id) for one in passed], _MOST_LISTED)
     already = f": the targets of all effects ({names}) are already in the earlier state" if passed else ""
     where = " in this project" if opened_of(tb).here() else ""

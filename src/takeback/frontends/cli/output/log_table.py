@@ -110,6 +110,7 @@ def _cells(effect: Effect, named: Mapping[str, str], told: TableContext) -> _Row
         "pinned" if effect.pinned else "",
         "forgotten" if effect.forgotten else "",
         effect.not_by_agent if effect.id in told.under else "",
+        "outside" if effect.is_elsewhere else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
     )
     return _Row(

@@ -90,6 +90,7 @@ def line_of(entry: RewindEntry, open_keys: set[str], today: int = 0) -> Line:
         effect = part.effect
         by = next((member_of(one) for one in part.session.runs if one.id == effect.run), "")
         marks = [f"subagent {clean(by)}"] if by else []
+        marks += ["outside"] if effect.is_elsewhere else []
         marks += [effect.not_by_agent] if effect.not_by_agent else []
         marks += [effect.state.value] if effect.state is not State.DONE else []
         told = ", ".join(filter(None, (amount(effect), *marks)))
