@@ -13,6 +13,7 @@ import pytest
 
 import takeback
 from takeback.errors import Refused
+from takeback.frontends.agents.event import unexpected
 from takeback.model.effect import State
 from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
@@ -138,6 +139,30 @@ def test_files_outside_the_project_go_back_when_a_tool_names_them(talk: Talk):
     with takeback.open(talk.store) as tb:
         tb.undo(effect.id)
     assert outside.read_text() == "old\n"
+
+
+@pytest.mark.parametrize("how", ["in place", "by another file"])
+def test_the_undo_of_an_edit_restores_both_names_of_a_file(talk: Talk, how: str):
+    one, twin = talk.project / "one", talk.project / "twin"
+    os.link(one, twin)
+    talk.starts()
+    talk.prompts("go")
+    given = {"file_path": str(one), "old_string": "1", "new_string": "2"}
+    _, call = talk.before("Edit", given)
+    talk.agent.does("echo 2 > one" if how == "in place" else "echo 2 > new; mv new one")
+    said = talk.after("Edit", given, call)
+    assert "not exact" not in said.context
+    (effect,) = talk.effects()
+    talk.undo(effect)
+    assert one.samefile(twin) and twin.read_text() == "1\n"
+    with takeback.open(talk.store) as tb:
+        tb.redo()
+    assert one.read_text() == "2\n" and one.samefile(twin) is (how == "in place")
+
+
+def test_a_missing_part_of_takeback_is_named():
+    said = unexpected(ModuleNotFoundError("No module named 'yaml'", name="yaml"))
+    assert "installation of takeback in" in said and "'yaml'" in said and "ModuleNotFoundError" not in said
 
 
 def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):

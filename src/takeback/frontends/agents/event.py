@@ -83,6 +83,18 @@ def digest(command: str) -> str:
     return hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def unexpected(error: BaseException) -> str:
+    """An error that is none of takeback's own, for a sentence."""
+    if isinstance(error, ImportError) and error.name:
+        import sys
+
+        return (
+            f"the installation of takeback in {sys.prefix} is incomplete: Python finds no usable module "
+            f"{error.name!r} there. Install takeback there again"
+        )
+    return f"{type(error).__name__}: {error}"
+
+
 # What the model reads of it.
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from takeback.frontends.agents.event import (
     digest,
     fingerprint,
     taken_back,
+    unexpected,
 )
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.resource import display
@@ -124,9 +125,7 @@ class Session:
         except TakebackError as error:
             self._look_failed = error
         except BaseException as error:
-            self._look_failed = Refused(
-                f"The project could not be looked at: {type(error).__name__}: {error}."
-            )
+            self._look_failed = Refused(f"The project could not be looked at: {unexpected(error)}.")
             raise
         finally:
             self._looked.set()
@@ -223,7 +222,7 @@ class Session:
         key, run = self._key(event), self._run
         if event.member:
             run = self._subagents.of(self.host, self.id, event.member, event.role)
-        if event.tool is Tool.EDIT and event.paths:
+        if event.tool is Tool.EDIT and event.paths and not _has_further_names(event.paths, self.project):
             run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()
             self._files.add(key)
             return Answer()
@@ -346,6 +345,16 @@ class Session:
             return ""
         undos = self._tb.store.journal.effects(Query(undos=True, told_after=since, states=(State.DONE,)))
         return taken_back(self._tb.store.journal, list(undos), self._run.name, member)
+
+
+def _has_further_names(paths: Sequence[str], project: str) -> bool:
+    """Whether one of these files has several names: only a look at the project finds the others."""
+    for path in map(os.path.realpath, paths):
+        if not path.startswith(f"{project}/"):
+            return False  # there it is not looked
+    with suppress(OSError):
+        return any(os.stat(path).st_nlink > 1 for path in paths if os.path.isfile(path))
+    return False
 
 
 def _summary(event: Event) -> str:
