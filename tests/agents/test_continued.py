@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -13,11 +14,14 @@ from tests.agents.acts import daemons
 from tests.agents.drivers import DRIVERS
 from tests.agents.family import Shell
 from tests.agents.model import Model, Turn
+from tests.agents.play import Prompt, Scene, play
 from tests.agents.stage import Place, differences
 from tests.agents.talk import knows_authors
+from tests.agents.test_rig import ALL
 
-pytestmark = [pytest.mark.agents, pytest.mark.each_share]
+pytestmark = pytest.mark.agents
 CLAUDE = DRIVERS["claude-code"]
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +99,7 @@ def listed(place: Place) -> list[tuple[str, int, str]]:
     ]
 
 
+@pytest.mark.each_share
 def test_a_conversation_is_cleared_compacted_and_forked(place: Place) -> None:
     script = {
         f"make {one}": [CLAUDE.turn([Shell(f"echo x > made-{one}")], place.project)]
@@ -131,3 +136,26 @@ def test_a_conversation_is_cleared_compacted_and_forked(place: Place) -> None:
     for session in (second, first):
         takeback(place, "undo", "--session", session)
     assert differences(before, place.look(), times=False) == {}
+
+
+@pytest.mark.parametrize("agent", ALL)
+def test_the_agent_undoes_what_it_did(agent: str, place: Place) -> None:
+    whole = "" if knows_authors(place.project) else f" -- {place.project}"
+    asks = f"PYTHONPATH={SOURCE} {sys.executable} -m takeback undo --prompt{whole}"
+    wrecks = Prompt("wreck it", ((Shell("rm -r docs; echo x > made-x"),), (Shell("rm notes.txt"),)))
+    scene = Scene("undo it", (wrecks, Prompt("undo it", ((Shell(asks),),))), {})
+    takeback(place, "hook", "install", agent.removesuffix("-script"))
+    before = place.look()
+
+    played = play(agent, scene, place.home, place.project)
+
+    (said,) = played.results[-1:]
+    assert "Took back" in said and "Left out" in said, said
+    assert differences(before, place.look(), times=False) == {}, said
+    took_back = json.loads(takeback(place, "log", "--json", "--all"))
+    calls = {
+        one["summary"] for one in took_back if one["kind"] == "watch" and "takeback undo" in one["summary"]
+    }
+    assert {one["state"] for one in took_back if one["summary"] in calls} <= {"aborted"}, (
+        "it changed nothing itself"
+    )
