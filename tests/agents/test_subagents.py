@@ -90,6 +90,16 @@ def test_the_undo_of_a_prompt_takes_back_what_its_subagents_did(talk: Talk):
     assert talk.files() == {"one": "1\n", "two": "2\n"}
 
 
+def test_the_last_prompt_is_that_of_the_last_call_in_any_run(talk: Talk):
+    talk.starts()
+    talk.prompts("first")
+    talk.shell("echo a > a", **A)
+    talk.prompts("second")
+    talk.write("late", "late\n")
+    assert takeback_says(talk, "undo", "--prompt").returncode == 0
+    assert talk.files().keys() == {"one", "two", "a"}
+
+
 def test_a_prompt_for_a_subagent_is_none_of_the_person_and_ends_no_call(talk: Talk):
     """Codex says it so, and the agent itself works at the same time."""
     talk.starts()
@@ -153,7 +163,9 @@ def test_a_call_can_undo_what_the_agent_did_before_it(talk: Talk):
     said = (talk.place / "said").read_text()
     assert "Took back" in said and "this command is part of that call" in said, said
     assert talk.files() == {"one": "1\n", "two": "2\n"}
-    assert len(talk.effects()) == 2, "what the undo wrote is no change by the call"
+    *_, own = talk.effects()[1:]
+    elsewhere = (f"{talk.place}/said",) if talk.knows else ()
+    assert own.outside == elsewhere, "what the undo wrote is no change by the call"
 
 
 def test_a_call_can_undo_the_newest_effect(talk: Talk):

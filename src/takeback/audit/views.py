@@ -178,8 +178,9 @@ def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None =
             for one in result.targets
         ],
         "undo": [one.id for one in result.undo],
-        "outside": list(result.outside),  # changed by these effects too, and not recorded
     }
+    if result.outside:
+        told["outside"] = list(result.outside)  # changed by these effects too, and not recorded
     if receipts := {one.id: one.receipt for one in result.undo if "tables" in one.receipt}:
         told["changed"] = receipts  # in databases
     if result.along:
