@@ -102,8 +102,12 @@ class CodexScript(Codex):
     model = "gpt-6.1-sol"
 
     def turn(self, deeds: Sequence[Deed], project: Path) -> list[tuple[str, Any]]:
-        if isinstance(deeds[0], Delegate):
-            return [("collaboration/spawn_agent", {"task_name": "part", "message": deeds[0].prompt})]
+        if parts := [deed.prompt for deed in deeds if isinstance(deed, Delegate)]:
+            names = ("part", "other_part")
+            return [
+                ("collaboration/spawn_agent", {"task_name": name, "message": prompt})
+                for name, prompt in zip(names, parts, strict=False)
+            ]
         calls = [
             f"tools.{name.rpartition('/')[2]}({json.dumps(words)})"
             for name, words in (self.call(deed, project) for deed in deeds)

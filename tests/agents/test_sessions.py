@@ -1,5 +1,6 @@
 """A conversation as it is recorded: calls that go back alone, what others do meanwhile, what the agent is told."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import takeback
 from takeback.errors import Refused
+from takeback.frontends.agents.event import unexpected
 from takeback.model.effect import State
 from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
@@ -139,6 +141,30 @@ def test_files_outside_the_project_go_back_when_a_tool_names_them(talk: Talk):
     assert outside.read_text() == "old\n"
 
 
+@pytest.mark.parametrize("how", ["in place", "by another file"])
+def test_the_undo_of_an_edit_restores_both_names_of_a_file(talk: Talk, how: str):
+    one, twin = talk.project / "one", talk.project / "twin"
+    os.link(one, twin)
+    talk.starts()
+    talk.prompts("go")
+    given = {"file_path": str(one), "old_string": "1", "new_string": "2"}
+    _, call = talk.before("Edit", given)
+    talk.agent.does("echo 2 > one" if how == "in place" else "echo 2 > new; mv new one")
+    said = talk.after("Edit", given, call)
+    assert "not exact" not in said.context
+    (effect,) = talk.effects()
+    talk.undo(effect)
+    assert one.samefile(twin) and twin.read_text() == "1\n"
+    with takeback.open(talk.store) as tb:
+        tb.redo()
+    assert one.read_text() == "2\n" and one.samefile(twin) is (how == "in place")
+
+
+def test_a_missing_part_of_takeback_is_named():
+    said = unexpected(ModuleNotFoundError("No module named 'yaml'", name="yaml"))
+    assert "installation of takeback in" in said and "'yaml'" in said and "ModuleNotFoundError" not in said
+
+
 def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
     talk.starts()
     talk.prompts("go")
@@ -151,15 +177,46 @@ def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
         assert (talk.place / "beside").exists() and not (talk.project / "a").exists()
 
 
-def test_what_a_command_wrote_only_elsewhere_is_said(talk: Talk):
+def test_what_a_command_wrote_only_elsewhere_is_said_and_listed(talk: Talk):
     talk.starts()
     talk.prompts("go")
+    talk.write("a", "a\n")
     said = talk.shell(f"echo x > {talk.place}/beside")
-    assert talk.effects() == []
-    if talk.knows:
-        assert f"{talk.place}/beside is outside of the project" in said.context
-    refused = takeback_says(talk, "undo", "--prompt")
-    assert refused.returncode == 3 and "only below the project" in refused.stderr
+    if not talk.knows:
+        assert talk.summaries() == ["Write: a"]
+        return
+    assert f"{talk.place}/beside is outside of the project" in said.context
+    _, effect = talk.effects()
+    assert effect.targets == () and effect.outside == (f"{talk.place}/beside",)
+    assert "(outside)" in takeback_says(talk, "log").stdout.splitlines()[1]
+    assert f"Outside  {talk.place}/beside" in takeback_says(talk, "show", effect.id).stdout
+    refused = takeback_says(talk, "undo", effect.id)
+    assert refused.returncode == 3 and f"It changed {talk.place}/beside" in refused.stderr
+    undone = takeback_says(talk, "undo")
+    assert f"Skipped {effect.id[:8]}" in undone.stdout and "Not covered: " in undone.stdout
+    assert talk.files() == {"one": "1\n", "two": "2\n"} and (talk.place / "beside").exists()
+    nothing = takeback_says(talk, "undo", "--prompt")
+    assert nothing.returncode == 3 and "left to undo" in nothing.stderr
+
+
+def test_what_was_written_elsewhere_does_not_stand_in_the_way(talk: Talk):
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo more >> one; rm two")
+    talk.shell(f"echo x > {talk.place}/beside")
+    named = [] if talk.knows else ["--", str(talk.project)]
+    undone = takeback_says(talk, "undo", "--prompt", "--json", *named)
+    told = json.loads(undone.stdout)
+    assert undone.returncode == 0 and told["outcome"] == "done", undone.stdout
+    assert told.get("outside") == ([f"{talk.place}/beside"] if talk.knows else None)
+    assert talk.files() == {"one": "1\n", "two": "2\n"}
+    assert takeback_says(talk, "redo").returncode == 0
+    assert talk.files() == {"one": "1\nmore\n"}
+    (talk.project / "one").write_text("again\n")
+    assert takeback_says(talk, "undo", "--session", "--merge", "--skip-conflicts", *named).returncode in (
+        0,
+        1,
+    )
 
 
 def test_a_ref_that_someone_else_moved_during_a_call_stays_unless_it_is_named(talk: Talk):
@@ -235,13 +292,6 @@ def test_the_agent_is_told_what_was_taken_back(talk: Talk):
     said = talk.prompts("and now")
     assert effect.id[:8] in said.context and "do not stand any more" in said.context
     assert talk.prompts("and now?").context == ""
-
-
-def test_a_call_of_a_subagent_says_whose_it_is(talk: Talk):
-    talk.starts()
-    talk.prompts("go")
-    talk.shell("echo a > a", agent_id="helper-7", agent_type="general-purpose")
-    assert talk.effects()[0].change.args["member"] == "helper-7"
 
 
 def test_the_end_accepts_and_a_resumed_conversation_goes_on(talk: Talk):

@@ -143,11 +143,17 @@ def prompt_json(point: Checkpoint) -> dict[str, Any]:
 
 
 def prompt_fields(effect: Effect, under: "Mapping[str, UnderPrompt]") -> dict[str, Any]:
-    """The session of a coding agent that an effect belongs to, and the prompt."""
+    """The session of a coding agent that an effect belongs to, the prompt, and the subagent that did it."""
     mine = under.get(effect.id)
     if mine is None:
-        return {"session": None, "prompt": None}
-    return {"session": mine.run.name, "prompt": prompt_json(mine.point) if mine.point else None}
+        return {"session": None, "prompt": None, "subagent": None}
+    from takeback.model.run import conversation_of, member_of
+
+    return {
+        "session": conversation_of(mine.run),
+        "prompt": prompt_json(mine.point) if mine.point else None,
+        "subagent": {"name": member_of(mine.member), "run": mine.member.id} if mine.member else None,
+    }
 
 
 def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
@@ -173,6 +179,8 @@ def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None =
         ],
         "undo": [one.id for one in result.undo],
     }
+    if result.outside:
+        told["outside"] = list(result.outside)  # changed by these effects too, and not recorded
     if receipts := {one.id: one.receipt for one in result.undo if "tables" in one.receipt}:
         told["changed"] = receipts  # in databases
     if result.along:

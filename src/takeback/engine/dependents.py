@@ -40,7 +40,7 @@ def dependents(parts: Parts, effect: Effect, asked: LaterEffects | None = None) 
     """
     same = _later_on_the_same(parts, effect, asked)
     for later in (*same, *needing(parts, effect), *neighbours(parts, effect)):
-        if not later.is_undo and later.id not in (effect.id, effect.undoes):
+        if not (later.is_undo or later.is_elsewhere) and later.id not in (effect.id, effect.undoes):
             yield later
 
 

@@ -51,6 +51,7 @@ from takeback.storage.protocols import Journal, Query
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
 BRINGING_BACK = "bringing_back"
 _LEFT = (Outcome.CONFLICT, Outcome.FAILED)
+_NAMED = 5
 _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
@@ -73,6 +74,36 @@ def undo(
 ) -> UndoResult:
     """Plan, refuse what is blocked or in conflict, and carry the rest out, unless it is a dry run. `begin` is entered
     when nothing refuses the plan; if everything was taken back before, only with `always_begins`."""
+    elsewhere = tuple(one for one in wanted if one.is_elsewhere)
+    if elsewhere and not (wanted := [one for one in wanted if not one.is_elsewhere]):
+        if not to_a_point:
+            raise _nothing_here(elsewhere)
+        return UndoResult("done", (), (), elsewhere=elsewhere)
+    result = _undone(parts, wanted, wishes, begin, dry_run, to_a_point, always_begins)
+    return result._replace(elsewhere=elsewhere) if elsewhere else result
+
+
+def _nothing_here(elsewhere: Sequence[Effect]) -> Refused:
+    """Of effects that changed only what was not watched."""
+    first, paths = elsewhere[0], list(dict.fromkeys(path for one in elsewhere for path in one.outside))
+    names = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else "")
+    return Refused(
+        f"Effect {short(first.id)} ({first.change.summary}) changed nothing that takeback watched, so there is nothing "
+        f"to take back. It changed {names}.",
+        hint="takeback has no earlier content of these files.",
+        effect=first.id,
+    )
+
+
+def _undone(
+    parts: Parts,
+    wanted: Sequence[Effect],
+    wishes: Wishes,
+    begin: Callable[[Plan], AbstractContextManager[Undoer]],
+    dry_run: bool,
+    to_a_point: bool,
+    always_begins: bool,
+) -> UndoResult:
     plan = plan_undo(parts, wanted, wishes)
     refuse_blocked(plan, lambda: _merge_hint(parts, wanted, wishes), wishes.only is None)
     refuse_conflicts(plan, wishes)

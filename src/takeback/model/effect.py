@@ -139,6 +139,16 @@ class Effect(NamedTuple):
         return "author unknown" if self.change.args.get(BY_WHOM) == UNKNOWN else "not the agent"
 
     @property
+    def is_elsewhere(self) -> bool:
+        """It changed only what was not watched: that is known of it, and there is no way back."""
+        return bool(self.outside) and not self.targets and self.state is State.DONE
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Paths that it is known to have changed beyond what was watched."""
+        return tuple(self.change.args.get("outside", ()))
+
+    @property
     def waits_for(self) -> str:
         """While proposed: `PERSON` to apply or discard it, `COMMAND` to end; "" for one that is being made."""
         return self.change.phase.waits if self.state is State.PROPOSED else ""

@@ -178,6 +178,12 @@ class UndoResult(NamedTuple):
     settled: tuple[str, ...] = ()  # effects that were stuck, and are not any more
     because: TakebackError | None = None  # why nothing was changed, when nothing was
     along: tuple[Companion, ...] = ()  # of an undo of some paths: others that went with them
+    elsewhere: tuple[Effect, ...] = ()  # that changed only what was not watched, so there is no way back
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Paths that these effects changed too, and that were not recorded."""
+        return tuple(dict.fromkeys(path for one in (*self.effects, *self.elsewhere) for path in one.outside))
 
 
 class Standing(StrEnum):

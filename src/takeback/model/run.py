@@ -10,6 +10,7 @@ from takeback.model.ids import short
 from takeback.model.record import Kind, Record
 
 NEVER = 1 << 62  # as `due_at`: no time comes by itself, only a signal wakes it
+MEMBER = "/"  # in the name of a run, before what says which subagent; no host has it in its ids
 OF_RUNS = (Kind.OPEN, Kind.CLOSE, Kind.SIGNAL)
 
 Unread = Callable[[str, int], bool]  # was a signal of this name recorded for the run after this record?
@@ -128,11 +129,22 @@ class Checkpoint(NamedTuple):
     state_blob: str = ""  # where a long state is
 
 
+def conversation_of(info: RunInfo) -> str:
+    """The name that all runs of a session have in common."""
+    return info.name.partition(MEMBER)[0]
+
+
+def member_of(info: RunInfo) -> str:
+    """Kind and id of the subagent whose run it is; "" for a run of the conversation itself."""
+    return info.name.partition(MEMBER)[2]
+
+
 class UnderPrompt(NamedTuple):
     """To which prompt an effect belongs."""
 
     run: RunInfo
     point: Checkpoint | None  # None: it took hold before the first prompt
+    member: RunInfo | None = None  # of the subagent that did it
 
 
 DECIDED = "decided:"  # and an effect's id: the signal for a run when a person has approved or denied it

@@ -1,6 +1,7 @@
 """What a coding agent did in a conversation, or in it since before a prompt; and what of it an undo takes back."""
 
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,12 +10,15 @@ from takeback.errors import Refused, StoreBusy
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.run import RunInfo
 from takeback.runs.prompts import AgentSession, Prompt, SinceCall, prompts_of
 from takeback.runs.selection import latest_first, standing_again
 from takeback.storage.protocols import Journal, Query
 
 PATIENCE = 3.0  # seconds, for the calls of an agent that has just died
 _BETWEEN = 0.05
+_TELLING = 12  # characters of a command by which it is recognised in another
+_UNDOES = re.compile(r"\btakeback\b.*\b(undo|redo|rewind)\b")
 _IN_QUESTION = (State.DONE, State.UNDONE, State.PROPOSED, State.STUCK)
 
 SessionPart = AgentSession | Prompt | SinceCall  # a conversation, or what was done in it since before a point
@@ -53,7 +57,7 @@ def nothing_left(part: SessionPart) -> Refused:
     did = "in" if isinstance(part, AgentSession) else "since"
     return Refused(
         f"Nothing that the agent did {did} {described(part)} is left to undo.",
-        hint=f"`takeback log --run {short(session_in(part).runs[-1].id)}` shows its effects.",
+        hint=f"`takeback log --run {short(session_in(part).run.id)}` shows its effects.",
     )
 
 
@@ -61,19 +65,31 @@ def last_standing(journal: Journal, session: AgentSession) -> SessionPart:
     """Its last prompt since which something is still in force; the whole session, if that was before any prompt. Raises
     `StoreBusy` while a call has not ended, which would belong to it."""
     wait_for_calls(journal, session)
+    newest = 0
     for info in reversed(session.runs):
-        in_force = Query(run=info.id, states=(State.DONE, State.PROPOSED), made=True)
-        found = (one for one in latest_first(journal, in_force) if _counts(one) and one.waits_for != COMMAND)
-        newest = max((one.order for one in (next(found, None),) if one), default=0)
-        # Some paths of an effect that is undone may stand again.
-        undone = journal.effects(Query(run=info.id, states=(State.UNDONE,), made=True, told_after=newest))
-        later = [one for one in undone if _counts(one)]
-        again = _brought_back(journal, later)
-        newest = max(newest, *(one.order for one in later if one.id in again), 0)
-        if newest:
-            before = [one for one in prompts_of(journal, session) if one.point.seq < newest]
-            return before[-1] if before else session
+        newest = max(newest, _newest_standing(journal, info, newest))
+    if newest:
+        before = [one for one in prompts_of(journal, session) if one.point.seq < newest]
+        return before[-1] if before else session
     raise nothing_left(session)
+
+
+def _newest_standing(journal: Journal, info: RunInfo, since: int) -> int:
+    """When the last effect of a run that counts took hold; 0 if none is in force that did so later than `since`."""
+    if not info.effects:
+        return 0
+    in_force = Query(run=info.id, states=(State.DONE, State.PROPOSED), made=True, told_after=since)
+    found = (
+        one
+        for one in latest_first(journal, in_force)
+        if _counts(one) and one.waits_for != COMMAND and not one.is_elsewhere
+    )
+    newest = max((one.order for one in (next(found, None),) if one), default=since)
+    # Some paths of an effect that is undone may stand again.
+    undone = journal.effects(Query(run=info.id, states=(State.UNDONE,), made=True, told_after=newest))
+    later = [one for one in undone if _counts(one)]
+    again = _brought_back(journal, later)
+    return max(newest, *(one.order for one in later if one.id in again), 0)
 
 
 def done_since(journal: Journal, part: SessionPart) -> Since:
@@ -128,18 +144,35 @@ def open_calls(journal: Journal, session: AgentSession) -> Iterator[Effect]:
     for info in session.runs:
         for effect in journal.effects(Query(run=info.id, states=OPEN_STATES)):
             open_now = effect.state is not State.STUCK and effect.waits_for != PERSON
-            if open_now and not effect.change.args.get("between") and not _is_around(effect):
+            if open_now and not effect.change.args.get("between") and not is_around(effect):
                 yield effect
 
 
-def _is_around(effect: Effect) -> bool:
-    """Whether this process was started by that call: the agent undoes its own work."""
-    mark = effect.change.args.get("process", {}).get("mark")
-    if not mark:
-        return False
-    from takeback.adapters.watch.processes import MARK
+def calls_around(journal: Journal) -> tuple[Effect, ...]:
+    """The open call of an agent that this process is part of; it is left out of what this process undoes."""
+    return tuple(one for one in journal.effects(Query(states=(State.PROPOSED,))) if is_around(one))
 
-    return mark == os.environ.get(MARK)
+
+def is_around(effect: Effect) -> bool:
+    """Whether this process was started by that call: the agent undoes its own work. It has the mark of a command, or it
+    is below the agent and its command speaks of an undo, or is that of a shell above."""
+    if effect.waits_for != COMMAND:
+        return False
+    process, said = effect.change.args.get("process", {}), effect.change.summary.partition(": ")[2]
+    if mark := process.get("mark"):
+        from takeback.adapters.watch.processes import MARK
+
+        return mark == os.environ.get(MARK)
+    if "command" not in effect.change.args or not said:
+        return False
+    from takeback.adapters.watch.processes import commands_since, lives
+
+    commands = commands_since(process.get("pid", 0)) if lives(process) else ()
+    told = said.removesuffix("…")
+    # A shell gives way to its last command, so it need not be there any more.
+    return any(
+        _UNDOES.search(told) or told == one or (len(told) >= _TELLING and told in one) for one in commands
+    )
 
 
 def wait_for_calls(journal: Journal, session: AgentSession, patience: float = PATIENCE) -> None:

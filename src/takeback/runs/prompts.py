@@ -1,23 +1,34 @@
 """Conversations with coding agents: which runs they are, and their prompts.
 
 A conversation is a run that lasts, named after the host and the host's id of the conversation. If it is continued after
-its end, that is another run of the same name, and both are one session. A prompt is a checkpoint of it.
+its end, that is another run of the same name, and both are one session. A prompt is a checkpoint of it. What a subagent
+does is a run of its own, whose name begins with that of the conversation; it is part of the session.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.errors import Misuse, Refused
+from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.resource import Scope
-from takeback.model.run import Checkpoint, OnDeath, RunInfo, UnderPrompt
+from takeback.model.run import (
+    MEMBER,
+    Checkpoint,
+    OnDeath,
+    RunInfo,
+    UnderPrompt,
+    conversation_of,
+    member_of,
+)
 from takeback.runs import checkpoints
 from takeback.runs.selection import SHORTEST_PREFIX, latest_first
 from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
+    from takeback.adapters.watch.processes import Lineage
     from takeback.runs.run import Run
 
 HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor")
@@ -33,7 +44,12 @@ class AgentSession(NamedTuple):
 
     host: str
     id: str  # the host's id of the conversation
-    runs: tuple[RunInfo, ...]  # oldest first
+    runs: tuple[RunInfo, ...]  # oldest first; those of its subagents too
+
+    @property
+    def run(self) -> RunInfo:
+        """The newest that is no subagent's."""
+        return next((one for one in reversed(self.runs) if not member_of(one)), self.runs[-1])
 
     @property
     def name(self) -> str:
@@ -69,9 +85,22 @@ class SinceCall(NamedTuple):
 # Names.
 
 
-def session_name(host: str, session: str) -> str:
-    """Of the run of a conversation."""
-    return f"{host} {session}"
+def session_name(host: str, session: str, member: str = "", role: str = "") -> str:
+    """Of the run of a conversation, or of one of its subagents, by its id and what kind of subagent it is."""
+    kind = " ".join("".join(c if c.isprintable() else " " for c in role).split()) or "subagent"
+    return f"{host} {session}{MEMBER}{kind} {member}" if member else f"{host} {session}"
+
+
+def kind_of_member(info: RunInfo) -> str:
+    """Such as `Explore`, as its host calls it."""
+    return member_of(info).rpartition(" ")[0]
+
+
+def all_of_member(journal: Journal, info: RunInfo) -> tuple[RunInfo, ...]:
+    """Of a subagent every run, since it may have been continued; any other run alone."""
+    if not (is_session(info) and member_of(info)):
+        return (info,)
+    return tuple(one for one in session_of(journal, info).runs if one.name == info.name)
 
 
 def is_session(info: RunInfo) -> bool:
@@ -82,7 +111,7 @@ def is_session(info: RunInfo) -> bool:
 
 def host_id(info: RunInfo) -> str:
     """Of the conversation, as its host names it."""
-    return info.name[len(session_name(info.agent, "")) :]
+    return conversation_of(info)[len(session_name(info.agent, "")) :]
 
 
 def session_of(journal: Journal, info: RunInfo) -> AgentSession:
@@ -91,7 +120,7 @@ def session_of(journal: Journal, info: RunInfo) -> AgentSession:
     same = [
         one
         for one in journal.runs(scope=scope)
-        if (one.name, one.project) == (info.name, info.project) and is_session(one)
+        if (conversation_of(one), one.project) == (conversation_of(info), info.project) and is_session(one)
     ]
     return AgentSession(info.agent, host_id(info), tuple(same) or (info,))
 
@@ -101,7 +130,7 @@ def sessions(journal: Journal, scope: Scope | None = None, in_order: bool = True
     found: dict[tuple[str, str], AgentSession] = {}
     for info in journal.runs(scope=scope):
         if is_session(info):
-            key = (info.name, info.project)
+            key = (conversation_of(info), info.project)
             known = found.get(key)
             found[key] = AgentSession(info.agent, host_id(info), (*(known.runs if known else ()), info))
     if not in_order:
@@ -121,7 +150,7 @@ def _last_change(journal: Journal, session: AgentSession) -> int:
     for info in session.runs:
         query = Query(run=info.id, states=_HAPPENED, made=True)
         found = latest_first(journal, query) if info.effects else ()
-        own = (one.order for one in found if not one.change.facts.others)
+        own = (one.order for one in found if not (one.change.facts.others or one.is_elsewhere))
         orders.append(next(iter(own), 0))
     return max(orders)
 
@@ -155,7 +184,7 @@ def session_named(journal: Journal, name: str, scope: Scope | None = None) -> Ag
             if len(found) == 1:
                 return found[0]
             if found:
-                choices = ", ".join(f"{one.name} (run {short(one.runs[-1].id)})" for one in found[:5])
+                choices = ", ".join(f"{one.name} (run {short(one.run.id)})" for one in found[:5])
                 raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give the id of the run.")
     lists = "`takeback runs` lists the sessions among all runs."
     raise Misuse(f"There is no session {name!r} of a coding agent.", hint=lists)
@@ -168,6 +197,57 @@ def _is_called(session: AgentSession, name: str) -> bool:
 def _begins_with(session: AgentSession, name: str) -> bool:
     ids = (session.id, session.name, *(one.id for one in session.runs))
     return len(name) >= SHORTEST_PREFIX and any(one.startswith(name) for one in ids)
+
+
+# Subagents.
+
+
+class SubagentRuns:
+    """Of one conversation, in the process that leads it. They watch the same directories, so they share what is known
+    of these."""
+
+    def __init__(self, own: "Run", begin: "Callable[[str], Run]", left_open: Sequence[RunInfo]) -> None:
+        """`begin`: continues the open run of that name, or begins one. `left_open`: of them an earlier process."""
+        self._own, self._begin = own, begin
+        self._open: dict[str, Run] = {}  # by the id of the subagent
+        for info in left_open:
+            if member_of(info) and conversation_of(info) == own.name:
+                self._held(info.name)
+
+    def of(self, host: str, session: str, member: str, role: str) -> "Run":
+        return self._open.get(member) or self._held(session_name(host, session, member, role))
+
+    def _held(self, name: str) -> "Run":
+        from takeback.runs.run import core_of
+
+        run = self._open[name.rpartition(" ")[2]] = self._begin(name)
+        core, own = core_of(run), core_of(self._own)
+        core.trees, core.watches, core.families = own.trees, own.watches, own.families
+        core.makers, core.is_note = own.makers, own.is_note
+        self.follow(own.lineage)
+        return run
+
+    def follow(self, lineage: "Lineage | None") -> None:
+        from takeback.runs.run import core_of
+
+        for run in self._open.values():
+            core_of(run).lineage = lineage
+
+    def get(self, member: str) -> "Run | None":
+        return self._open.get(member)
+
+    def end(self, member: str, ends: bool = True) -> None:
+        """Its calls have ended. What it did stays; not `ends`: another process may continue it."""
+        from takeback.runs.run import core_of
+
+        if run := self._open.pop(member, None):
+            core_of(run).trees = {}  # the conversation needs them still
+            with suppress(TakebackError):  # it can be ended later
+                run.close() if ends else run.leave()
+
+    def end_all(self, ends: bool = True) -> None:
+        for member in tuple(self._open):
+            self.end(member, ends)
 
 
 # Prompts.
@@ -249,7 +329,7 @@ def prompts_around(
     for run in dict.fromkeys(one.run for one in own):
         oldest = min(one.order for one in own if one.run == run)
         found = _prompts_from(journal, run, oldest)
-        if not found:  # a command in a sandbox has a run of its own
+        if not found:  # a subagent has a run of its own, and so has a command in a sandbox
             session = session_of(journal, runs[run])
             found = _points(journal, session)
             infos |= {one.id: one for one in session.runs}
@@ -259,7 +339,8 @@ def prompts_around(
 
 def _under(runs: Mapping[str, RunInfo], effect: Effect, newest_first: Sequence[Checkpoint]) -> UnderPrompt:
     point = next((one for one in newest_first if one.seq < effect.order), None)
-    return UnderPrompt(runs[point.run if point else effect.run], point)
+    mine = runs[effect.run]
+    return UnderPrompt(runs[point.run] if point else mine, point, mine if member_of(mine) else None)
 
 
 def _prompts_from(journal: Journal, run: str, order: int) -> list[Checkpoint]:

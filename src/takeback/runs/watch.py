@@ -34,9 +34,7 @@ class Manner(NamedTuple):
     """How a watch differs from one that begins and ends in one `with` block."""
 
     key: str = ""  # any process can end it by this, or continue it
-    late: bool = (
-        False  # it is proposed when it ends, and only if something was found: nothing is known of a call
-    )
+    late: bool = False  # proposed when it ends, and only if something was found: nothing is known of a call
     whole: bool = False  # also what the project ignores and could make again
     fresh: bool = False  # nothing in the journal has the key
     doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
@@ -253,12 +251,12 @@ class Watch:
         return not all(map(_only_time, targets))
 
     def _found(self, proposal: Effect, claims: "Sequence[Claim]") -> FoundChange | None:
+        from takeback.adapters.tree.targets import put_targets
         from takeback.adapters.watch.adapter import change_found, compared
         from takeback.adapters.watch.other_effects import is_around
         from takeback.runs.watch_authors import apart, beside, open_beside
 
         parts = self._core.parts
-
         every: set[str] = set()
 
         def minus(all: "tuple[Target, ...]") -> "tuple[Target, ...]":
@@ -280,6 +278,11 @@ class Watch:
         if self._manner.doubts:
             targets = self._doubted(targets, sure)
         seen = change_found(proposal.change, parts.blobs, targets, residue, every)
+        outside = [display(one) for one in self.outside[:_LISTED]]
+        if seen is None and outside and self._manner.doubts:
+            # Of a call by an agent: nothing to take back, and the history tells what it did all the same.
+            nothing = {"targets": put_targets(parts.blobs, ()), "outside": outside}
+            return FoundChange(proposal.change._replace(args={**proposal.change.args, **nothing}))
         if seen is None:
             return None
         self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
@@ -288,8 +291,8 @@ class Watch:
         args = dict(seen.change.args)
         if self.shared:
             args["shared"] = self.shared
-        if self.outside:
-            args["outside"] = [display(one) for one in self.outside[:_LISTED]]
+        if outside:
+            args["outside"] = outside
         change = seen.change._replace(args=args)
         if self._manner.late and not sure:
             change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})

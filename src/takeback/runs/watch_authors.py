@@ -18,6 +18,7 @@ from takeback.model.remedy import Target
 from takeback.model.resource import ancestors, display, file_resource, overlaps, path_of
 from takeback.model.run import Lease
 from takeback.runs.core import RunCore
+from takeback.storage.notes import DIRECTORY
 from takeback.storage.protocols import Blobs, Journal, Query
 
 if TYPE_CHECKING:
@@ -227,6 +228,8 @@ class Telling:
             for book in self._authors.values()
             for path in (changed_outside(book, own, (*roots, store)) if own else ())
             if not (self._is_note and self._is_note(path))
+            and os.path.basename(os.path.dirname(path))
+            != os.fsencode(DIRECTORY)  # by a takeback in the command
         }
         return tuple(sorted(found))
 

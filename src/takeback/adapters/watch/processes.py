@@ -207,6 +207,36 @@ def lives(process: dict[str, Any]) -> bool:
     return bool(process.get("started")) and same_start(started(process["pid"]), process["started"])
 
 
+def commands_since(pid: int) -> list[str]:
+    """The command lines of this process and of those above it, up to that one; none if it did not start this one. What
+    a shell was given to evaluate is there as it was written, too."""
+    found: list[str] = []
+    at = os.getpid()
+    while at > 1 and at != pid:
+        fields = fields_of(at)
+        try:
+            with open(f"/proc/{at}/cmdline", "rb") as file:
+                words = os.fsdecode(file.read()).split("\0")
+        except OSError:
+            return []
+        found += [" ".join(text.split()) for text in (" ".join(words), *map(_evaluated, words))]
+        at = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+    return found if at == pid else []
+
+
+def _evaluated(line: str) -> str:
+    """What a shell line gives to `eval`: Claude Code starts each command so."""
+    if "eval " not in line:
+        return ""
+    import shlex
+
+    try:
+        words = shlex.split(line)
+        return words[words.index("eval") + 1]
+    except (ValueError, IndexError):
+        return ""
+
+
 def at_work(process: dict[str, Any]) -> tuple[Process, ...]:
     """The process and everything that carries its mark; as far as we may look."""
     if process.get("boot") != boot_id():

@@ -23,6 +23,7 @@ import takeback
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Corrupt, Refused, TakebackError
 from takeback.frontends.agents.client import AGENTS, OWN, RECORD
+from takeback.frontends.agents.event import unexpected
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.relay import BEFORE, ROOT
 from takeback.frontends.agents.sessions import Sessions
@@ -251,7 +252,7 @@ class Daemon:
             import traceback
 
             self._note(traceback.format_exc())
-            return self._failed(request, f"{type(error).__name__}: {error}; {self._place}/log has more")
+            return self._failed(request, f"{unexpected(error)}; {self._place}/log has more")
 
     def _failed(self, request: Request, why: str) -> Reply:
         self._note(f"{request.host} {request.event}: {why}")

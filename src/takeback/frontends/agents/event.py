@@ -1,8 +1,14 @@
-"""What a coding agent says and what takeback answers, the same for all hosts. Imports the standard library only."""
+"""What a coding agent says and what takeback answers, the same for all hosts. It loads the standard library only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from takeback.model.effect import Effect
+    from takeback.storage.protocols import Journal
+
+_LISTED = 5  # paths or calls that a sentence names
 
 
 class EventKind(StrEnum):
@@ -44,6 +50,7 @@ class Event(NamedTuple):
     failed: bool = False  # AFTER_CALL
     background: bool = False  # the tool keeps running after the end of the call
     member: str = ""  # id of the subagent that makes the call
+    role: str = ""  # what kind of subagent it is: Explore, general-purpose…
     source: str = ""  # SESSION_START: startup, resume, clear, compact, fork; SESSION_END: the reason
     turn: str = ""  # the host's id of the prompt, where it has one
 
@@ -74,3 +81,66 @@ def digest(command: str) -> str:
     import hashlib
 
     return hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def unexpected(error: BaseException) -> str:
+    """An error that is none of takeback's own, for a sentence."""
+    if isinstance(error, ImportError) and error.name:
+        import sys
+
+        return (
+            f"the installation of takeback in {sys.prefix} is incomplete: Python finds no usable module "
+            f"{error.name!r} there. Install takeback there again"
+        )
+    return f"{type(error).__name__}: {error}"
+
+
+# What the model reads of it.
+
+
+def about_call(effect: "Effect | None", outside: Sequence[str]) -> str:
+    """Only what is out of the ordinary: most calls need no word. A call may have no effect but `outside`."""
+    from takeback.model.ids import short
+
+    said: list[str] = []
+    if outside := (effect.change.args.get("outside", ()) if effect else ()) or outside:
+        verb = "is" if len(outside) == 1 else "are"
+        said.append(
+            f"takeback: {_listed(outside)} {verb} outside of the project, so what this call changed there cannot be "
+            "taken back."
+        )
+    if effect and effect.remedy and effect.remedy.residue:
+        said.append(f"takeback: undo of {short(effect.id)} is not exact: {effect.remedy.residue}.")
+    return "\n".join(said)
+
+
+def taken_back(journal: "Journal", undos: "Sequence[Effect]", conversation: str, member: str = "") -> str:
+    """Files and conversation no longer agree: which of its changes stand no more, or stand again."""
+    from takeback.model.ids import short
+    from takeback.model.resource import display
+    from takeback.model.run import conversation_of, member_of
+    from takeback.storage.protocols import Query
+
+    ids = tuple(dict.fromkeys(one.undoes for one in undos))
+    known = [one for one in journal.effects(Query(ids=ids)) if not one.is_undo] if ids else []
+    runs = {one.id: one for one in journal.runs(tuple({one.run for one in known}))} if known else {}
+    own = {
+        id
+        for id, one in runs.items()
+        if conversation_of(one) == conversation and member_of(one).endswith(member)
+    }
+    gone = [one for one in known if one.run in own]
+    if not gone:
+        return ""
+    paths = dict.fromkeys(display(target.resource) for one in gone for target in one.targets)
+    names = "; ".join(f"{short(one.id)} ({one.change.summary})" for one in gone[:_LISTED])
+    more = f" and {len(gone) - _LISTED} more" if len(gone) > _LISTED else ""
+    return (
+        f"takeback: some of your earlier changes do not stand any more, so files are not as you left them: {names}"
+        f"{more}. Concerned: {_listed(list(paths))}. Read a file again before you edit it."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from takeback.api import Takeback
+    from takeback.model.effect import Effect
     from takeback.model.run import RunInfo
     from takeback.runs.commands.outcome import CommandOutcome
 
 _TAIL = " && pwd -P >| "  # what Claude Code ends each command with: where the next one begins
 _EVAL = " && eval "
 _SHORT = 100  # characters of a command in a summary
-_LAST = 100  # effects among which its call is looked for
 _INTERRUPTED = 130
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
@@ -72,7 +72,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
 
     import takeback
     from takeback.api import opened_of
-    from takeback.model.run import OnDeath
+    from takeback.model.run import OnDeath, conversation_of
     from takeback.runs.commands.execute import run_command
     from takeback.runs.commands.request import CommandRequest
     from takeback.runs.prompts import session_name
@@ -86,8 +86,9 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
     shell = shell if os.path.basename(shell) in ("bash", "zsh") else "/bin/bash"
     with takeback.open(store) as tb:
         name = session_name("claude-code", env.get("CLAUDE_CODE_SESSION_ID", ""))
-        runs = [one for one in tb.store.journal.runs() if one.name == name]
-        if not _is_in_background(tb, runs, command):
+        runs = [one for one in tb.store.journal.runs() if conversation_of(one) == name]
+        noted = _noted(tb, runs, command)
+        if noted is None or not noted.change.args.get("background"):
             _refuse_without_sandbox(tb.path)
             # Where the shell ends is said by a file that is open already: what it writes stays in the sandbox.
             os.dup2(os.memfd_create("directory"), 0)
@@ -97,7 +98,9 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
             request = CommandRequest(
                 (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command)
             )
-            core = opened_of(tb).open_run(name, "claude-code", OnDeath.LEAVE, belongs)
+            # What a subagent does is its own.
+            whose = next((one.name for one in runs if noted and one.id == noted.run), name)
+            core = opened_of(tb).open_run(whose, "claude-code", OnDeath.LEAVE, belongs)
             with Run(core) as run:
                 outcome = run_command(core, request, None, None, False, "")
                 run.close()
@@ -131,18 +134,16 @@ def _refuse_without_sandbox(place: str) -> None:
         raise Refused(f"There is no sandbox here, so the command did not run: {able.why}")
 
 
-def _is_in_background(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> bool:
-    """Whether the agent does not wait for it: then what it changes is seen at once, and it is watched. The hook before
-    the call has noted it."""
+def _noted(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> "Effect | None":
+    """The call, as the hook before it has noted it: which run it belongs to, and whether it is in the background. Then
+    the agent does not wait for it, so what it changes is seen at once, and it is watched."""
     from takeback.frontends.agents.event import digest
+    from takeback.model.effect import State
     from takeback.storage.protocols import Query
 
-    said = digest(command)
-    for run in reversed(runs):
-        for one in tb.store.journal.effects(Query(run=run.id, newest=True, limit=_LAST)):
-            if one.change.args.get("command") == said:
-                return bool(one.change.args.get("background"))
-    return False
+    said, ids = digest(command), {one.id for one in runs}
+    open_now = tb.store.journal.effects(Query(states=(State.PROPOSED,), newest=True))
+    return next((one for one in open_now if one.run in ids and one.change.args.get("command") == said), None)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,27 @@ Between two calls of the shell the project is watched too: what changes then is 
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse, Refused, TakebackError
-from takeback.frontends.agents.event import Answer, Event, Kind, Tool, digest, fingerprint
+from takeback.frontends.agents.event import (
+    Answer,
+    Event,
+    Kind,
+    Tool,
+    about_call,
+    digest,
+    fingerprint,
+    taken_back,
+    unexpected,
+)
 from takeback.model.effect import COMMAND, Effect, State
-from takeback.model.ids import short
 from takeback.model.resource import display
-from takeback.storage.protocols import Journal, Query
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.adapters.watch.processes import Lineage
@@ -25,8 +36,8 @@ if TYPE_CHECKING:
 
 PROMPT_SECONDS = 1  # that a prompt waits for the first look
 _SHORT = 100  # characters of a command in a summary
-_LISTED = 5
 NEXT_PROMPT, END_OF_TURN = "the next prompt came", "the agent had finished"
+END_OF_SUBAGENT = "the subagent had finished"
 END_OF_SESSION, AGENT_GONE = "the session ended", "the agent's process ended"
 
 
@@ -43,7 +54,7 @@ class Session:
         is_note: Callable[[bytes], bool],
     ) -> None:
         from takeback.adapters.watch.processes import identity
-        from takeback.runs.prompts import session_name
+        from takeback.runs.prompts import SubagentRuns, session_name
         from takeback.runs.run import core_of
 
         self.host, self.id, self.project = event.host, event.session, project
@@ -52,19 +63,20 @@ class Session:
         self._tb = tb
         self._lock = lock
         self._process = identity(event.agent) if event.agent else {}
-        self._run: Run = tb.session(
-            session_name(event.host, event.session), agent=event.host, project=project
-        )
+        begin = partial(tb.session, agent=event.host, project=project)
+        self._run: Run = begin(session_name(event.host, event.session))
         self._core = core_of(self._run)
         self._core.makers = self._makers
         self._core.is_note = is_note
+        self._subagents = SubagentRuns(self._run, begin, tuple(tb.store.journal.runs(unfinished=True)))
         self.follow(lineage)
         self._key_between = f"{event.host}/{event.session}/between"
         self._whole = True  # also what the project ignores and could make again
         self._files: set[str] = set()  # keys of calls that name their files
         self._calls = 0
         self._turn = ""
-        self._told = tb.store.journal.newest()  # up to there the agent knows what happened
+        # Up to there the agent, and each subagent, knows what happened.
+        self._told = defaultdict[str, int](partial(int, tb.store.journal.newest()))
         self._between: Watch | None = None
         self._looked = threading.Event()
         self._look_failed: TakebackError | None = None
@@ -73,6 +85,7 @@ class Session:
     def follow(self, lineage: "Lineage | None") -> None:
         self._core.lineage = lineage
         self._core.families.clear()
+        self._subagents.follow(lineage)
 
     def collect(self) -> None:
         """A call may change more than the kernel's queue of reports can hold."""
@@ -113,9 +126,7 @@ class Session:
         except TakebackError as error:
             self._look_failed = error
         except BaseException as error:
-            self._look_failed = Refused(
-                f"The project could not be looked at: {type(error).__name__}: {error}."
-            )
+            self._look_failed = Refused(f"The project could not be looked at: {unexpected(error)}.")
             raise
         finally:
             self._looked.set()
@@ -139,14 +150,21 @@ class Session:
         return self._watch(self._key_between, about, "in the background, between calls", late=True)
 
     def _watch(
-        self, key: str, about: dict[str, Any], summary: str, late: bool = False, fresh: bool = False
+        self,
+        key: str,
+        about: dict[str, Any],
+        summary: str,
+        late: bool = False,
+        fresh: bool = False,
+        run: "Run | None" = None,
     ) -> "Watch":
+        from takeback.runs.run import core_of
         from takeback.runs.watch import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
         manner = Manner(key, late, self._whole, doubts=not late, fresh=fresh)
-        return watch_with(self._core, [self.project], False, about, summary, manner)
+        return watch_with(core_of(run or self._run), [self.project], False, about, summary, manner)
 
     def _begun(self, watch: "Watch") -> "Watch":
         watch.begin()
@@ -184,6 +202,7 @@ class Session:
             Kind.PROMPT: self._prompted,
             Kind.BEFORE_CALL: self._before,
             Kind.AFTER_CALL: self._after,
+            Kind.SUBAGENT_END: self._subagent_ended,
             Kind.TURN_END: self._turn_ended,
             Kind.SESSION_END: self._ended,
         }
@@ -195,7 +214,9 @@ class Session:
     def _prompted(self, event: Event) -> Answer:
         from takeback.runs.prompts import mark_prompt
 
-        self._close_calls(NEXT_PROMPT)
+        if event.member:  # from the agent that leads it, not from the person
+            return Answer(context=self._news(event.member))
+        self._close_calls(NEXT_PROMPT, self._run)
         if self._looked.is_set():
             self._end_between()
         if event.text.strip():
@@ -212,13 +233,15 @@ class Session:
         about |= {"process": self._process} if self._process else {}
         if event.tool is Tool.SHELL:
             about |= {"command": digest(event.command), "background": event.background}
-        key, fresh = self._key(event)
-        if event.tool is Tool.EDIT and event.paths:
-            self._run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()
+        (key, fresh), run = self._key(event), self._run
+        if event.member:
+            run = self._subagents.of(self.host, self.id, event.member, event.role)
+        if event.tool is Tool.EDIT and event.paths and not _has_further_names(event.paths, self.project):
+            run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()
             self._files.add(key)
             return Answer()
         self._demand_look()
-        watch = self._watch(key, about, _summary(event), fresh=fresh)
+        watch = self._watch(key, about, _summary(event), fresh=fresh, run=run)
         self._end_between(watch)
         try:
             watch.begin()
@@ -239,10 +262,19 @@ class Session:
         effect = self._finish(key, more, following)
         self._begin_between(following)
         outside = [display(one) for one in watch.outside] if isinstance(watch, Watch) else []
-        return Answer(context="\n".join(filter(None, (about_call(effect, outside), self._news()))))
+        return Answer(
+            context="\n".join(filter(None, (about_call(effect, outside), self._news(event.member))))
+        )
+
+    def _subagent_ended(self, event: Event) -> Answer:
+        if run := self._subagents.get(event.member):
+            self._close_calls(END_OF_SUBAGENT, run)
+            self._begin_between()
+            self._subagents.end(event.member)
+        return Answer()
 
     def _turn_ended(self, event: Event) -> Answer:
-        self._close_calls(END_OF_TURN)
+        self._close_calls(END_OF_TURN, self._run)  # a subagent may still be at work
         self._begin_between()
         return Answer()
 
@@ -251,6 +283,7 @@ class Session:
         if self._looked.wait(PROMPT_SECONDS):
             self._end_between()
         self.is_over = True
+        self._subagents.end_all()
         self._run.close()
         return Answer()
 
@@ -269,6 +302,7 @@ class Session:
 
     def leave(self) -> None:
         self.is_over = True
+        self._subagents.end_all(ends=False)
         self._run.leave()
 
     # Calls.
@@ -277,7 +311,7 @@ class Session:
         """And whether nothing has it yet. Said twice before its end, a call is one. A call without an id may be
         repeated, word by word."""
         key = f"{self.host}/{self.id}/{fingerprint(event)}"
-        known = list(self._tb.store.journal.effects(Query(key=key, run=self._run.id))) if event.call else []
+        known = list(self._tb.store.journal.effects(Query(key=key))) if event.call else []
         if event.call and all(one.state is State.PROPOSED for one in known):
             return key, not known
         self._calls += 1
@@ -287,13 +321,14 @@ class Session:
         key = f"{self.host}/{self.id}/{fingerprint(event)}"
         if key in self._core.watches:
             return key
-        return next((one for one in self._open_keys() if one == key or one.startswith(f"{key}/")), "")
+        run = self._subagents.get(event.member) if event.member else self._run
+        return next((one for one in self._open_keys(run) if one == key or one.startswith(f"{key}/")), "")
 
-    def _open_keys(self) -> list[str]:
+    def _open_keys(self, run: "Run | None" = None) -> list[str]:
         """Oldest first; also those that a daemon before this one began."""
         prefix = f"{self.host}/{self.id}/"
         states = (State.PROPOSED,)
-        found = self._tb.store.journal.effects(Query(run=self._run.id, states=states))
+        found = self._tb.store.journal.effects(Query(run=run.id if run else "", states=states))
         return [one.key for one in found if one.waits_for == COMMAND and one.key.startswith(prefix)]
 
     @property
@@ -313,21 +348,31 @@ class Session:
             return watch.finish(more, then)
         return watch.finish(more) if watch else self._tb.finish_watch(key, about=more)
 
-    def _close_calls(self, why: str) -> None:
-        """Calls without an end: denied, or of a host that does not report it."""
-        for key in self._open_keys():
+    def _close_calls(self, why: str, run: "Run | None" = None) -> None:
+        """Calls without an end: denied, or of a host that does not report it. `run`: None for all of the session."""
+        for key in self._open_keys(run):
             with suppress(Misuse):
                 self._finish(key, {"closed": why})
 
     # What the agent should know.
 
-    def _news(self) -> str:
-        """What was taken back or brought back since the last news."""
-        since, self._told = self._told, self._tb.store.journal.newest()
-        if since == self._told:
+    def _news(self, member: str = "") -> str:
+        """What was taken back or brought back since the last news; for a subagent: of what it did itself."""
+        since, self._told[member] = self._told[member], self._tb.store.journal.newest()
+        if since == self._told[member]:
             return ""
         undos = self._tb.store.journal.effects(Query(undos=True, told_after=since, states=(State.DONE,)))
-        return taken_back(self._tb.store.journal, list(undos), self._run.id)
+        return taken_back(self._tb.store.journal, list(undos), self._run.name, member)
+
+
+def _has_further_names(paths: Sequence[str], project: str) -> bool:
+    """Whether one of these files has several names: only a look at the project finds the others."""
+    for path in map(os.path.realpath, paths):
+        if not path.startswith(f"{project}/"):
+            return False  # there it is not looked
+    with suppress(OSError):
+        return any(os.stat(path).st_nlink > 1 for path in paths if os.path.isfile(path))
+    return False
 
 
 def _summary(event: Event) -> str:
@@ -338,42 +383,3 @@ def _summary(event: Event) -> str:
         names = ", ".join(os.path.basename(path) for path in event.paths[:3])
         return f"{event.name}: {names}{' …' if len(event.paths) > 3 else ''}"
     return event.name or "a call"
-
-
-# What the model reads of it.
-
-
-def about_call(effect: Effect | None, outside: Sequence[str]) -> str:
-    """Only what is out of the ordinary: most calls need no word. A call may have no effect but `outside`."""
-    said: list[str] = []
-    if outside := (effect.change.args.get("outside", ()) if effect else ()) or outside:
-        verb = "is" if len(outside) == 1 else "are"
-        said.append(
-            f"takeback: {_listed(outside)} {verb} outside of the project, so what this call changed there cannot be "
-            "taken back."
-        )
-    if effect and effect.remedy and effect.remedy.residue:
-        said.append(f"takeback: undo of {short(effect.id)} is not exact: {effect.remedy.residue}.")
-    return "\n".join(said)
-
-
-def taken_back(journal: Journal, undos: Sequence[Effect], run: str) -> str:
-    """Files and conversation no longer agree: which of this run's changes stand no more, or stand again."""
-    ids = tuple(one.undoes for one in undos)
-    known = {one.id: one for one in journal.effects(Query(ids=ids))} if ids else {}
-    gone = [known[one.undoes] for one in undos if one.undoes in known and known[one.undoes].run == run]
-    gone = [one for one in gone if not one.is_undo]
-    if not gone:
-        return ""
-    paths = dict.fromkeys(display(target.resource) for one in gone for target in one.targets)
-    names = "; ".join(f"{short(one.id)} ({one.change.summary})" for one in gone[:_LISTED])
-    more = f" and {len(gone) - _LISTED} more" if len(gone) > _LISTED else ""
-    return (
-        f"takeback: some of your earlier changes do not stand any more, so files are not as you left them: {names}"
-        f"{more}. Concerned: {_listed(list(paths))}. Read a file again before you edit it."
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -113,6 +113,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         or name == "Monitor"
         or bool(text_of(answered, "backgroundTaskId")),
         member=text_of(payload, "agent_id"),
+        role=text_of(payload, "agent_type"),
         source=text_of(payload, "source", "reason"),
         turn=text_of(payload, "prompt_id"),
     )

@@ -39,6 +39,7 @@ READS = frozenset((
     "send_input", "close_agent", "resume_agent", "request_user_input", "list_mcp_resources",
     "list_mcp_resource_templates", "read_mcp_resource",
 ))  # fmt: skip
+_NEWER = "collaboration"  # before these names, where the model calls tools from a script
 _KINDS = {
     "SessionStart": Kind.SESSION_START,
     "UserPromptSubmit": Kind.PROMPT,
@@ -88,6 +89,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         input=given,
         text=text_of(payload, "prompt") if kind is Kind.PROMPT else "",
         member=text_of(payload, "agent_id"),
+        role=text_of(payload, "agent_type"),
         source=text_of(payload, "source", "reason"),
         turn=text_of(payload, "turn_id"),
     )
@@ -100,7 +102,7 @@ def _tool(name: str, given: Mapping[str, Any], cwd: str) -> tuple[Tool, tuple[st
         if patch and (paths := paths_of(names_in(patch.text), below(cwd, patch.directory))):
             return Tool.EDIT, paths
         return (Tool.SHELL if name == "Bash" and command else Tool.OTHER), ()
-    return (Tool.READ if name in READS else Tool.OTHER), ()
+    return (Tool.READ if name.removeprefix(_NEWER) in READS else Tool.OTHER), ()
 
 
 def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Reply:

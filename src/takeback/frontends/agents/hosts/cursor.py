@@ -87,6 +87,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         text=text_of(payload, "prompt") if kind is Kind.PROMPT else "",
         failed=event == "postToolUseFailure",
         member=text_of(payload, "subagent_id"),
+        role=text_of(payload, "subagent_type"),
         source=text_of(payload, "source", "reason"),
         turn=text_of(payload, "generation_id"),
     )

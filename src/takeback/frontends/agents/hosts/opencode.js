@@ -51,6 +51,7 @@ const told = (answer) => {
 export const Takeback = async ({ client, directory, worktree }) => {
   const project = worktree && worktree !== "/" ? worktree : directory
   const parents = new Map()
+  const roles = new Map()
 
   // A subagent is a session of its own, below the one that the person sees.
   const parent = async (id) => {
@@ -63,7 +64,7 @@ export const Takeback = async ({ client, directory, worktree }) => {
   const place = async (id) => {
     let root = id
     for (let above = await parent(root), n = 0; above && n < 20; above = await parent(root), n++) root = above
-    return { session_id: root, member: root === id ? "" : id }
+    return { session_id: root, member: root === id ? "" : id, role: root === id ? "" : (roles.get(id) ?? "") }
   }
   const say = async (event, id, more = {}) =>
     ask(
@@ -116,6 +117,7 @@ export const Takeback = async ({ client, directory, worktree }) => {
       const info = event?.properties?.info
       if (event?.type === "session.created" && info?.id) {
         parents.set(info.id, info.parentID ?? "")
+        roles.set(info.id, info.agent ?? "")
         await say(info.parentID ? "subagent.start" : "session.start", info.id, { source: "startup" })
       } else if (event?.type === "session.deleted" && info?.id) {
         await say(info.parentID ? "subagent.end" : "session.deleted", info.id, { source: "deleted" })

@@ -84,6 +84,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         text=text_of(payload, "prompt") if kind is Kind.PROMPT else "",
         failed=is_set(payload, "failed"),
         member=text_of(payload, "member"),
+        role=text_of(payload, "role"),
         source=text_of(payload, "source"),
         turn=text_of(payload, "turn"),
     )

@@ -15,7 +15,7 @@ from takeback.frontends.cli.output.log_table import (
     stat_lines,
     width_of,
 )
-from takeback.frontends.cli.output.prompt_lines import INDENT, found_prompts, headings
+from takeback.frontends.cli.output.prompt_lines import found_prompts, headings, indent, together
 from takeback.frontends.cli.output.screen import Screen, clean, counted, here, listed, warn
 from takeback.frontends.cli.session.project import effects_listed, hint_elsewhere
 from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
@@ -118,13 +118,18 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
     under = found_prompts(tb, effects, runs)
     told = TableContext(here(), now(), runs, agent_of(asked), numbered, parted, proposed, under)
     width = width_of(screen)
-    room = width - len(INDENT) if width and under else width
-    shown = formatted(options.format, effects, told) if options.format else lines(screen, effects, told, room)
+    deepest = max((len(indent(one, told)) for one in effects), default=0)
+    room = width - deepest if width else width
+    shown = list(
+        formatted(options.format, effects, told) if options.format else lines(screen, effects, told, room)
+    )
+    told_together = range(len(effects)) if options.format else together(effects, under)
+    effects, shown = tuple(effects[one] for one in told_together), [shown[one] for one in told_together]
     titles = {} if options.format else headings(screen, effects, told, width)
     for effect, line in zip(effects, shown, strict=True):
-        if effect.id in titles:
-            screen.say(titles[effect.id])
-        screen.say(f"{INDENT}{line}" if effect.id in under and not options.format else line)
+        for title in titles.get(effect.id, ()):
+            screen.say(title)
+        screen.say(line if options.format else f"{indent(effect, told)}{line}")
         if options.stat:
             for path in stat_lines(effect, told.here, told.parted.get(effect.id, ())):
                 screen.say(path)

@@ -72,7 +72,7 @@ def _show(asked: Asked) -> int:
             ("When", when(effect.at, today)),
             ("Way back", _way_back(effect)),
             ("Leaves", clean(effect.remedy.residue) if effect.remedy else ""),
-            ("Outside", clean(", ".join(effect.change.args.get("outside", ())))),
+            ("Outside", clean(", ".join(effect.outside))),
             ("Undoes", short(effect.undoes)),
             ("Saved", _overwritten(tb, effect)),
             ("Needs", ", ".join(short(id) for id in effect.needs)),
@@ -150,6 +150,8 @@ def _ended(effect: Effect) -> str:
 
 
 def _way_back(effect: Effect) -> str:
+    if effect.is_elsewhere:
+        return "none: nothing that was watched was changed"
     if not effect.remedy:
         return ""
     if effect.forgotten:

@@ -61,6 +61,8 @@ from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.runs.boxes.history import is_step, with_commits
 from takeback.runs.held import held_error
+from takeback.runs.prompt_span import calls_around, is_around
+from takeback.runs.prompts import all_of_member
 from takeback.runs.selection import latest_first, standing_again
 from takeback.storage.protocols import Query
 
@@ -183,7 +185,7 @@ def _session_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) ->
         from takeback.frontends.agents.client import RECORD, ask
 
         ask(tb.path, RECORD)  # what its processes did since its last call counts too
-    wanted = wanted_of_session(asked, tb, _how(asked.options))
+    wanted = wanted_of_session(asked, tb, _how(asked.options))._replace(around=calls_around(tb.store.journal))
     return tell_result(asked, tb, wanted, *taken_back(asked, tb, wanted, wishes))
 
 
@@ -249,12 +251,16 @@ def _how(options: Namespace) -> str:
 def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
     """Undo the newest effect that still stands; one that someone took back by hand is skipped."""
     passed: list[Effect] = []
+    around = calls_around(tb.store.journal)
     for newest in _done_last(tb, passed):
+        if newest.is_elsewhere:
+            passed.append(newest)
+            continue
         whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it
         refuse_other_projects(asked, tb, whole, "undo")
         carry_out = partial(_undo_past, tb, whole, passed)
         words = " ".join(short(one.id) for one in whole) + _how(asked.options)
-        wanted = WantedUndo("undo", words, carry_out, newest=newest)
+        wanted = WantedUndo("undo", words, carry_out, newest=newest, around=around)
         result, started = taken_back(asked, tb, wanted, wishes)
         if not nothing_to_do(result.targets):
             code = tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
@@ -263,6 +269,8 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
                 hint_elsewhere(asked, tb, "undo", whole)
             return code
         passed.append(newest)
+    if passed and passed[0].is_elsewhere:
+        tb.undo(passed[0])  # it says why there is nothing
     names = listed([short(one.id) for one in passed], _MOST_LISTED)
     already = f": the targets of all effects ({names}) are already in the earlier state" if passed else ""
     where = " in this project" if opened_of(tb).here() else ""
@@ -292,22 +300,30 @@ def _wanted(tb: "Takeback", options: Namespace) -> WantedUndo:
     if options.run:
         info = tb.find_run(options.run)
         words = f"--run {typed(options.run, info.id)}{how}"
-        return WantedUndo("undo", words, partial(tb.undo, info), _unsettled(tb, info.id))
+        runs: list[Any] = list(all_of_member(tb.store.journal, info))
+        return WantedUndo("undo", words, partial(tb.undo, runs if runs[1:] else info), _unsettled(tb, *runs))
     named: list[Any] = [opened_of(tb).run_meant(name) or name for name in options.ids]
-    left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
     words = " ".join(
         typed(name, getattr(one, "id", "")) for name, one in zip(options.ids, named, strict=True)
     )
+    journal = tb.store.journal
+    named = [
+        one
+        for name in named
+        for one in (all_of_member(journal, name) if isinstance(name, RunInfo) else (name,))
+    ]
+    left_out = _unsettled(tb, *(one for one in named if isinstance(one, RunInfo)))
     if options.paths:
         paths = " ".join(map(shlex.quote, options.paths))
         return WantedUndo("undo", words, partial(tb.undo, named, paths=options.paths), left_out, paths=paths)
     return WantedUndo("undo", f"{words}{how}", partial(tb.undo, named), left_out)
 
 
-def _unsettled(tb: "Takeback", run: str) -> tuple[Effect, ...]:
-    """Effects of a run that cannot be undone with the rest, because their state is unknown."""
-    found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, newest=True))
-    return tuple(one for one in found if one.waits_for != PERSON)
+def _unsettled(tb: "Takeback", *runs: RunInfo) -> tuple[Effect, ...]:
+    """Effects of these runs that cannot be undone with the rest, because their state is unknown."""
+    queries = (Query(run=one.id, states=OPEN_STATES, newest=True) for one in runs)
+    found = (one for query in queries for one in tb.store.journal.effects(query))
+    return tuple(one for one in found if one.waits_for != PERSON and not is_around(one))
 
 
 def taken_back(
@@ -339,6 +355,8 @@ def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     for effect in latest_first(tb.store.journal, Query(states=states, scope=opened_of(tb).here())):
         if is_step(effect):
             continue  # of a box: nothing outside has changed by it
+        if effect.state is State.PROPOSED and is_around(effect):
+            continue
         if effect.waits_for == PERSON:
             raise held_error(effect, "undone")
         if effect.state is not State.DONE:

@@ -110,6 +110,7 @@ def _cells(effect: Effect, named: Mapping[str, str], told: TableContext) -> _Row
         "pinned" if effect.pinned else "",
         "forgotten" if effect.forgotten else "",
         effect.not_by_agent if effect.id in told.under else "",
+        "outside" if effect.is_elsewhere else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
     )
     return _Row(
@@ -202,7 +203,9 @@ def _beside(effect: Effect, told: TableContext) -> str:
     name = clean(run.name) if run else ""
     summary = clean(effect.change.summary)
     agent = clean(effect.agent) if effect.agent and effect.agent != told.agent else ""
-    member = effect.change.args.get("member")
+    under = told.under.get(effect.id)
+    # Of a store of before: today the calls of a subagent are below a line of their own.
+    member = effect.change.args.get("member") if not (under and under.member) else ""
     if effect.id in told.under:  # its prompt was named above it
         name = agent = ""
     if name in summary or summary.startswith(name[:20]) or name.startswith("command line"):

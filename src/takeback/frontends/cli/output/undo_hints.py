@@ -40,6 +40,7 @@ class WantedUndo(NamedTuple):
     left_out: tuple[Effect, ...] = ()  # belongs to it, and cannot be taken back: stuck, or in the making
     newest: Effect | None = None  # when nothing was named: what was chosen
     passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
+    around: tuple[Effect, ...] = ()  # the call of an agent that this command is part of
     listed: bool = False  # its effects were shown already
     paths: str = ""  # if only these are to be taken back; as they would be typed
     title: str = ""  # a line before the answer

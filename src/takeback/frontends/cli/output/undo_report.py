@@ -145,7 +145,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoRe
     asked.made.extend(effect.id for effect in result.undo)
     screen, words = asked.screen, _WORDS[wanted.verb]
     errors = _troubles(tb, wanted, result)
-    passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
+    passed: dict[str, Any] = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
+    passed |= {"own_call": [one.id for one in wanted.around]} if wanted.around else {}
     made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
     undone = partly_undone(tb, made) if result.undo else {}
     moves = _moves(asked, wanted, result, made)
@@ -206,7 +207,7 @@ def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
 
 def _say_elsewhere(asked: Asked, wanted: WantedUndo, result: UndoResult) -> None:
     """What a command changed outside of what was watched is in no effect."""
-    names = dict.fromkeys(one for effect in result.effects for one in effect.change.args.get("outside", ()))
+    names = dict.fromkeys((*result.outside, *(path for one in wanted.passed for path in one.outside)))
     if names and wanted.verb == "undo":
         told = listed([near(one, here()) for one in names], _MOST_LISTED)
         verb = "was" if len(names) == 1 else "were"
@@ -221,9 +222,16 @@ def _say_before(asked: Asked, wanted: WantedUndo) -> None:
     for effect in passed[:_MOST_LISTED]:
         what = from_here(effect.change.summary)
         told = f"{asked.screen.id(effect.id)} ({what})"
-        asked.screen.say(f"Skipped {told}: its targets are already in the earlier state.")
+        why = (
+            "it changed nothing that was watched"
+            if effect.is_elsewhere
+            else "its targets are already in the earlier state"
+        )
+        asked.screen.say(f"Skipped {told}: {why}.")
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Skipped {len(passed) - _MOST_LISTED:,} more.")
+    for effect in wanted.around:
+        asked.screen.say(f"Left out {asked.screen.effect(effect)}: this command is part of that call.")
 
 
 def _named(targets: Sequence[TargetOutcome]) -> str:

@@ -60,6 +60,8 @@ def effects_listed(asked: Asked, tb: "Takeback", number: int) -> tuple[Effect, .
         scope=None if everywhere else opened_of(tb).here(),
         since=options.since or 0,
     )
+    if path:
+        found = tuple(one for one in found if not one.is_elsewhere)  # it touched nothing there
     if not options.held:
         return found
     return tuple(one for one in found if one.state is State.DROPPED or one.waits_for == PERSON)

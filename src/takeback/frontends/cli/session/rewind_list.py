@@ -12,6 +12,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
 from takeback.model.resource import display
+from takeback.model.run import member_of
 from takeback.runs.prompt_span import SessionPart
 from takeback.runs.prompts import AgentSession, Prompt, SinceCall, prompts_of
 from takeback.storage.protocols import Query
@@ -87,7 +88,10 @@ def line_of(entry: RewindEntry, open_keys: set[str], today: int = 0) -> Line:
     part = entry.part
     if isinstance(part, SinceCall):
         effect = part.effect
-        marks = [effect.not_by_agent] if effect.not_by_agent else []
+        by = next((member_of(one) for one in part.session.runs if one.id == effect.run), "")
+        marks = [f"subagent {clean(by)}"] if by else []
+        marks += ["outside"] if effect.is_elsewhere else []
+        marks += [effect.not_by_agent] if effect.not_by_agent else []
         marks += [effect.state.value] if effect.state is not State.DONE else []
         told = ", ".join(filter(None, (amount(effect), *marks)))
         text = f"      {ago(effect.at, today):<11}  {from_here(effect.change.summary)}"
