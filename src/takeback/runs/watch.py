@@ -18,7 +18,7 @@ from takeback.model.resource import display
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
 from takeback.runs.core import RunCore
-from takeback.runs.watch_place import ADAPTER, bounds_of, place_of, roots_to_watch
+from takeback.runs.watch_place import ADAPTER, bounds_of, left_late, place_of, roots_to_watch
 
 if TYPE_CHECKING:
     from takeback.adapters.tree.targets import Target
@@ -99,14 +99,14 @@ class Watch:
         if self._proposal is not None:
             raise Misuse("This watch was begun already.", hint="Ask the run for another one.")
         from takeback.runs.watch_authors import telling_of
-        from takeback.runs.watch_resume import take_up_late
 
         self._core.parts.refuse_if_suspect()
+        key, whole = self._manner.key, self._manner.whole
         try:
             if self._roots:  # from where another one ended, which has recorded what it found by now
                 self._position = self._core.parts.journal.newest()
-            elif self._manner.late and take_up_late(self._core, self, self._named, self._manner):
-                return
+            elif self._manner.late and (late := left_late(self._core, self._named, key, whole)):
+                return self.take_up(None, *late)
             else:
                 self._look()
             pid = self._about.get("process", {}).get("pid")

@@ -5,13 +5,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
+from takeback.model.effect import State
 from takeback.model.settings import DAY, Settings
 from takeback.runs.core import RunCore
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.adapters.watch.scan import Bounds
-    from takeback.adapters.watch.watched_root import WatchedRoot, WatchPlace
+    from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
     from takeback.engine.parts import Parts
+
+Paths = Sequence[str | bytes | os.PathLike[str]]
 
 ADAPTER = "tree"
 UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
@@ -44,9 +48,7 @@ def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
     return watched
 
 
-def roots_to_watch(
-    core: RunCore, named: "Sequence[str | bytes | os.PathLike[str]]", any_root: bool, whole: bool
-) -> "Iterator[WatchedRoot]":
+def roots_to_watch(core: RunCore, named: Paths, any_root: bool, whole: bool) -> "Iterator[WatchedRoot]":
     """Of these directories, before the look with which a watch begins."""
     from takeback.adapters.watch.index import index_name
     from takeback.adapters.watch.roots import refuse_dangerous, roots_of
@@ -69,6 +71,36 @@ def bounds_of(settings: Settings, any_root: bool) -> "Bounds":
     return bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
 
 
+def left_late(
+    core: RunCore, roots: Paths, key: str, whole: bool
+) -> "tuple[list[tuple[WatchedRoot, Baseline]], int] | None":
+    """What a process that has died followed between two calls: its index says from where."""
+    from takeback.adapters.watch.adapter import baselines_of
+    from takeback.adapters.watch.roots import roots_of
+    from takeback.adapters.watch.watched_root import Baseline
+
+    found: list[tuple[WatchedRoot, Baseline]] = []
+    since = 0
+    # A call that has not ended may have taken over the claim, or will record again what it was for.
+    calls = list(core.parts.journal.effects(Query(states=(State.PROPOSED,))))
+    taken = {one.token for call in calls for one in baselines_of(call.change)}
+    still = {call.id for call in calls}
+    for root in (one._replace(whole=whole) for one in roots_of(roots)):
+        watched = tree_of(core, root, place_of(core.parts))
+        for claim in watched.index.watches() if watched.index.exists() else ():
+            if claim.owner.get("late") == key and claim.token not in taken:
+                if (after := claim.owner.get("after")) in still:
+                    watched.index.release((claim.token,))
+                    continue
+                ended = next(core.parts.journal.effects(Query(ids=(after,))), None) if after else None
+                since = max(claim.owner["since"], ended.told if ended else 0)
+                found.append(
+                    (watched, Baseline(root.resource, watched.index.name, claim.generation, claim.token))
+                )
+                break
+    return (found, since) if found else None
+
+
 def release_dead(parts: "Parts", place: "WatchPlace", names: "Sequence[str] | None" = None) -> None:
     """Watches that were registered by processes which died before they could propose anything; in these indexes only,
     if some are named."""
@@ -76,7 +108,6 @@ def release_dead(parts: "Parts", place: "WatchPlace", names: "Sequence[str] | No
     from takeback.adapters.watch.index import Index, indexes_in
     from takeback.adapters.watch.processes import lives
     from takeback.model.effect import OPEN_STATES
-    from takeback.storage.protocols import Query
 
     for name in indexes_in(place.directory):
         if names is not None and name not in names:

@@ -1,7 +1,6 @@
 """A watch with a key, begun by one process and ended by another."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from takeback.engine.parts import Parts
@@ -10,13 +9,11 @@ from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.run import Lease
 from takeback.runs.core import RunCore
 from takeback.runs.watch import Manner, Watch
-from takeback.runs.watch_place import place_of, tree_of
+from takeback.runs.watch_place import Paths, place_of, tree_of
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.adapters.watch.watched_root import Baseline, WatchedRoot
-
-Paths = Sequence[str | bytes | os.PathLike[str]]
 
 
 def open_with(parts: Parts, key: str, run: str = "") -> Effect | None:
@@ -49,48 +46,10 @@ def watch_with(
     return watch
 
 
-def take_up_late(core: RunCore, watch: Watch, roots: Paths, manner: Manner) -> bool:
-    """Whether it continues what a process that has died followed between two calls."""
-    late = _left_late(core, roots, manner.key, manner.whole)
-    if late:
-        watch.take_up(None, *late)
-    return bool(late)
-
-
 def _root(core: RunCore, baseline: "Baseline") -> "WatchedRoot":
     from takeback.adapters.watch.adapter import root_of_baseline
 
     return tree_of(core, root_of_baseline(baseline), place_of(core.parts))
-
-
-def _left_late(
-    core: RunCore, roots: Paths, key: str, whole: bool
-) -> "tuple[list[tuple[WatchedRoot, Baseline]], int] | None":
-    """What a process that has died followed between two calls: its index says from where."""
-    from takeback.adapters.watch.adapter import baselines_of
-    from takeback.adapters.watch.roots import roots_of
-    from takeback.adapters.watch.watched_root import Baseline
-
-    found: list[tuple[WatchedRoot, Baseline]] = []
-    since = 0
-    # A call that has not ended may have taken over the claim, or will record again what it was for.
-    calls = list(core.parts.journal.effects(Query(states=(State.PROPOSED,))))
-    taken = {one.token for call in calls for one in baselines_of(call.change)}
-    still = {call.id for call in calls}
-    for root in (one._replace(whole=whole) for one in roots_of(roots)):
-        watched = tree_of(core, root, place_of(core.parts))
-        for claim in watched.index.watches() if watched.index.exists() else ():
-            if claim.owner.get("late") == key and claim.token not in taken:
-                if (after := claim.owner.get("after")) in still:
-                    watched.index.release((claim.token,))
-                    continue
-                ended = next(core.parts.journal.effects(Query(ids=(after,))), None) if after else None
-                since = max(claim.owner["since"], ended.told if ended else 0)
-                found.append(
-                    (watched, Baseline(root.resource, watched.index.name, claim.generation, claim.token))
-                )
-                break
-    return (found, since) if found else None
 
 
 def settle_open(parts: Parts, lease: Lease, effect: Effect, more: Mapping[str, Any]) -> Effect | None:
