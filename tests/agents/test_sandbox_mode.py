@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.agents.acts import daemons
 from tests.agents.family import Shell
 from tests.agents.play import Played, Scene, play
 from tests.agents.scenes import ASKED, DENIED, RULES, scene
-from tests.agents.stage import Place, differences
+from tests.agents.stage import Manifest, Place, differences, look
 from tests.sandbox.scenes import USER, give, make_home
 
 PROGRAM = shell_prefix().split(" -IS ")[1]
@@ -185,8 +187,6 @@ def test_a_line_of_another_form_does_not_run(tmp_path: Path) -> None:
 
 
 def line_of(command: str, note: Path) -> str:
-    from shlex import quote
-
     return f"true && eval {quote(command)} < /dev/null && pwd -P >| {quote(str(note))}"
 
 
@@ -223,6 +223,144 @@ def test_a_command_that_is_interrupted_leaves_nothing(tmp_path: Path, number: si
     assert running.returncode not in (0, 125)
     assert "Traceback" not in said
     assert not (tmp_path / "half").exists()
+
+
+# An agent that tries to get at the store, at the settings or at the daemon: what each way does is Python, with `store`,
+# `home` and `daemon`. Whether it says that it failed does not count.
+
+WALLS = {  # each ends with an error
+    "the store is removed": "store.joinpath('journal.db').unlink()",
+    "the store is emptied": "os.remove(next(store.iterdir()))",
+    "the store is moved away": "store.rename(home / 'elsewhere')",
+    "the journal is exchanged": "(store / 'journal.db').write_bytes(b'')",
+    "records are deleted": "sqlite3.connect(store / 'journal.db').execute('DELETE FROM records')",
+    "contents are removed": "shutil.rmtree(store / 'blobs')",
+    "the store is opened to others": "store.chmod(0o777)",
+    "its cover is taken away": "subprocess.run(['umount', store], check=True)",
+    "something is mounted over it": "subprocess.run(['mount', '-t', 'tmpfs', 'none', store], check=True)",
+    "the daemon is killed": "os.kill(daemon, 9)",
+    "the daemon is spoken to": "socket.socket(socket.AF_UNIX).connect(str(store / 'hooks/socket'))",
+    "its memory is written": "open(f'/proc/{daemon}/mem', 'wb')",
+}
+WAYS = {  # what some of them change is not made
+    "every process is killed": "os.kill(-1, 9)",
+    "another root is gone to": "shutil.rmtree(f'/proc/1/root{store}')",
+    "what is above the store is moved away": "store.parent.rename(home / 'elsewhere')",
+    "all is removed": "subprocess.run(['rm', '-rf', home])",
+    "the notes about the store are removed": "shutil.rmtree(notes)",
+    "a note is written": "next(notes.iterdir()).write_text('{}')",
+    "the settings are emptied": "settings.write_text('{}')",
+    "the settings are removed": "settings.unlink()",
+    "the settings are exchanged": "(home / 'new').write_text('{}'); (home / 'new').rename(settings)",
+    "the settings are closed": "settings.chmod(0)",
+    "a link takes the place of what is above the settings": (
+        "settings.parent.rename(home / 'elsewhere'); (home / 'empty').mkdir(); settings.parent.symlink_to('empty')"
+    ),
+    "hooks are switched off in the project": (
+        "os.mkdir('.claude'); pathlib.Path('.claude/settings.json').write_text(json.dumps({'disableAllHooks': True}))"
+    ),
+    "the sandbox is switched off in the project": (
+        "os.mkdir('.claude'); pathlib.Path('.claude/settings.local.json').write_text(json.dumps("
+        "{'env': {'CLAUDE_CODE_SHELL_PREFIX': '/bin/true'}}))"
+    ),
+    "the program before each command is emptied": "pathlib.Path(program).write_text('')",
+}  # fmt: skip
+
+
+class Boxed(NamedTuple):
+    """Sandbox mode without an agent, by root or by an ordinary user, with the store where it usually is."""
+
+    place: Place
+    python: tuple[str, ...]  # with the words that make it another user's
+    library: str
+
+    @property
+    def store(self) -> Path:
+        return self.place.home / ".local/state/takeback"
+
+    def takeback(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        code = f"import sys; sys.path[:0] = [{self.library!r}]; from takeback.frontends.cli.main import main; main()"
+        done = self._ran("-I", "-B", "-c", code, *words)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def hook(self, event: str, **more: str) -> None:
+        said = {"session_id": "s-1", "cwd": str(self.place.project), "hook_event_name": event, **more}
+        done = self._ran("-I", "-S", self.program("shim.py"), "claude-code", event, input=json.dumps(said))
+        assert done.returncode == 0, done.stderr
+
+    def command(self, command: str) -> "subprocess.CompletedProcess[str]":
+        line = line_of(command, self.place.home / "tmp/claude-1-cwd")
+        more = {"SHELL": "/bin/bash", "CLAUDE_CODE_SESSION_ID": "s-1"}
+        return self._ran("-I", "-S", self.program("sandboxed.py"), str(self.store), line, **more)
+
+    def program(self, name: str) -> str:
+        return f"{self.library}/takeback/frontends/agents/{name}"
+
+    def _ran(self, *words: str, input: str = "", **more: str) -> "subprocess.CompletedProcess[str]":
+        environment = {
+            "PATH": "/usr/bin:/bin", "HOME": str(self.place.home), "TAKEBACK_STORE": str(self.store),
+            "CLAUDE_PID": str(os.getpid()), **({"CLAUDE_PROJECT_DIR": str(self.place.project)} if input else {}),
+        }  # fmt: skip
+        return subprocess.run(
+            [*self.python, *words], cwd=self.place.project, env=environment | more, input=input, capture_output=True,
+            text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.root)], ids=["myself", "an ordinary user"]
+)
+def boxed(request: pytest.FixtureRequest, open_place: Place) -> Iterator[Boxed]:
+    place, made = open_place, make_home() if request.param else None
+    (place.home / "tmp").mkdir()
+    source = str(Path(PROGRAM).parents[3])
+    one = Boxed(place, (sys.executable,), source)
+    if made:
+        rights = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", made.python)
+        one = Boxed(place, rights, str(made.library))
+        for path in (place.top, place.home):
+            give(path)
+    try:
+        one.takeback("hook", "install", "claude-code")
+        one.takeback("hook", "mode", "sandbox", "claude-code")
+        one.hook("SessionStart", source="startup")
+        yield one
+    finally:
+        for process in daemons(str(one.store)):
+            os.kill(process, 9)
+        if made:
+            shutil.rmtree(made.directory)
+
+
+def test_no_way_leads_to_the_store_the_settings_or_the_daemon(boxed: Boxed) -> None:
+    place, home = boxed.place, boxed.place.home
+    program = boxed.program("sandboxed.py")
+    (daemon,) = daemons(str(boxed.store))
+    start = (
+        "import json, os, pathlib, shutil, socket, sqlite3, subprocess\n"
+        f"home, program, daemon = pathlib.Path({str(home)!r}), {program!r}, {daemon}\n"
+        "store, settings = home / '.local/state/takeback', home / '.claude/settings.json'\n"
+        "notes = store.parent / 'takeback-known'\n"
+    )
+
+    def seen() -> Manifest:
+        own = (".local/state/takeback", ".local/state/takeback-known", "tmp")
+        return {**place.look(), **look(home, place.project, tuple(f"../../home/{one}" for one in own))}
+
+    before, whole = seen(), Path(program).read_bytes()
+    lines = [
+        f"python3 -c {quote(start + does)} 2> /dev/null && echo {quote(name)}" for name, does in WALLS.items()
+    ]
+    assert boxed.command("\n".join([*lines, "true"])).stdout == "", "each was refused by the kernel"
+    for name, does in {"they leave nothing": "", **WAYS}.items():
+        boxed.command(f"python3 -c {quote(start + does)}; true")
+
+        assert daemons(str(boxed.store)) == [daemon], name
+        assert differences(before, seen(), times=False) == {}, name
+        assert Path(program).read_bytes() == whole, name
+    boxed.takeback("verify")
+    assert boxed.takeback("status").stderr == ""
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import FoundChange
 from takeback.engine.write import Terms, proposed
@@ -16,7 +16,7 @@ from takeback.model.resource import display
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
 from takeback.runs.core import RunCore
-from takeback.runs.watch_place import ADAPTER, place_of, release_dead
+from takeback.runs.watch_place import ADAPTER, Manner, place_of, release_dead
 
 if TYPE_CHECKING:
     from takeback.adapters.tree.targets import Target
@@ -43,18 +43,6 @@ def tree_of(core: RunCore, root: Any, place: "WatchPlace") -> "WatchedRoot":
     elif watched.feed is None:
         watched.follow(open_feed(root, again=True, crowded=watched.crowded))
     return watched
-
-
-class Manner(NamedTuple):
-    """How a watch differs from one that begins and ends in one `with` block."""
-
-    key: str = ""  # any process can end it by this, or continue it
-    late: bool = (
-        False  # it is proposed when it ends, and only if something was found: nothing is known of a call
-    )
-    whole: bool = False  # also what the project ignores and could make again
-    doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
-    follows: bool = False  # another watch of the same roots has just ended, and looked
 
 
 class Watch:
@@ -210,7 +198,10 @@ class Watch:
         if self.left_out:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
         summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
-        change = Change(ADAPTER, WATCH, roots[0], summary, args)
+        facts = Facts(others=bool(self._manner.beside))
+        if facts.others:
+            args[BY_WHOM] = UNKNOWN
+        change = Change(ADAPTER, WATCH, roots[0], summary, args, facts=facts)
         # What has no call is not asked for by anybody, so it has no key.
         key = "" if self._manner.late else self._manner.key or next_key(core, change)
         terms = Terms(key, agent=core.agent)
@@ -290,9 +281,12 @@ class Watch:
             args["shared"] = self.shared
         if self._telling and (outside := self._telling.outside(place_of(parts).store)):
             args["outside"] = [display(one) for one in outside[:_LISTED]]
-        change = seen.change._replace(args=args)
+        change = seen.change._replace(args=args, summary=f"{self._manner.beside}{seen.change.summary}")
         if self._manner.late and not sure:
             change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})
+        elif self._manner.beside and sure:
+            del args[BY_WHOM]
+            change = change._replace(facts=Facts())
         return FoundChange(change)
 
     def _is_sure(self) -> bool:

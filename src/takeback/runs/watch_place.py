@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.errors import Misuse
 from takeback.model.settings import DAY
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
 
 ADAPTER = "tree"
 UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
+
+
+class Manner(NamedTuple):
+    """How a watch differs from one that begins and ends in one `with` block."""
+
+    key: str = ""  # any process can end it by this, or continue it
+    late: bool = (
+        False  # it is proposed when it ends, and only if something was found: nothing is known of a call
+    )
+    whole: bool = False  # also what the project ignores and could make again
+    doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
+    follows: bool = False  # another watch of the same roots has just ended, and looked
+    # Words before the summary: the command itself works elsewhere, so what is found is not its own.
+    beside: str = ""
 
 
 def place_of(parts: "Parts") -> "WatchPlace":

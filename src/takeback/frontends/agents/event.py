@@ -43,6 +43,7 @@ class Event(NamedTuple):
     text: str = ""  # PROMPT: what the user said
     failed: bool = False  # AFTER_CALL
     background: bool = False  # the tool keeps running after the end of the call
+    apart: bool = False  # it runs in a sandbox, so what is seen of it in the project is not its own
     member: str = ""  # id of the subagent that makes the call
     source: str = ""  # SESSION_START: startup, resume, clear, compact, fork; SESSION_END: the reason
     turn: str = ""  # the host's id of the prompt, where it has one

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from takeback.api import Takeback
     from takeback.model.run import RunInfo
+    from takeback.runs.commands.merge import Merge
     from takeback.runs.commands.outcome import CommandOutcome
 
 _TAIL = " && pwd -P >| "  # what Claude Code ends each command with: where the next one begins
@@ -23,6 +24,8 @@ _EVAL = " && eval "
 _SHORT = 100  # characters of a command in a summary
 _LAST = 100  # effects among which its call is looked for
 _INTERRUPTED = 130
+_KEEPS_RUNNING = "A program that must keep running is started with `run_in_background`."
+_BACKGROUND, _AGENT, _TYPED = "in the background", "the agent", "typed in Claude Code"
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
 
@@ -87,7 +90,8 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
     with takeback.open(store) as tb:
         name = session_name("claude-code", env.get("CLAUDE_CODE_SESSION_ID", ""))
         runs = [one for one in tb.store.journal.runs() if one.name == name]
-        if not _is_in_background(tb, runs, command):
+        caller = _caller(tb, runs, command)
+        if caller != _BACKGROUND:
             _refuse_without_sandbox(tb.path)
             # Where the shell ends is said by a file that is open already: what it writes stays in the sandbox.
             os.dup2(os.memfd_create("directory"), 0)
@@ -97,7 +101,9 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
             request = CommandRequest(
                 (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command)
             )
-            core = opened_of(tb).open_run(name, "claude-code", OnDeath.LEAVE, belongs)
+            whose = (name, "claude-code") if caller == _AGENT else (_TYPED, "")
+            core = opened_of(tb).open_run(*whose, OnDeath.LEAVE, belongs)
+            core.forbids = lambda found: _forbidden(tb, found)
             with Run(core) as run:
                 outcome = run_command(core, request, None, None, False, "")
                 run.close()
@@ -113,7 +119,8 @@ def _said(command: str) -> str:
 def _told(outcome: "CommandOutcome", note: str) -> int:
     """Only what is out of the ordinary: most commands need no word."""
     if outcome.held or outcome.leftover or (outcome.exit_code and outcome.changes):
-        posix.write(2, f"takeback: {outcome.text}\n".encode("utf-8", "backslashreplace"))
+        more = f" {_KEEPS_RUNNING}" if outcome.leftover else ""
+        posix.write(2, f"takeback: {outcome.text}{more}\n".encode("utf-8", "backslashreplace"))
     directory = posix.pread(0, 1 << 16, 0)
     if outcome.conflicts:
         return _UNSAFE
@@ -131,18 +138,37 @@ def _refuse_without_sandbox(place: str) -> None:
         raise Refused(f"There is no sandbox here, so the command did not run: {able.why}")
 
 
-def _is_in_background(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> bool:
-    """Whether the agent does not wait for it: then what it changes is seen at once, and it is watched. The hook before
-    the call has noted it."""
+def _forbidden(tb: "Takeback", found: "Merge") -> str:
+    from takeback.frontends.agents.lookout import forbidden
+
+    return forbidden(tb.store, found)
+
+
+def _caller(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> str:
+    """A command in the background must be seen at once, so it is watched. What a person typed is no call of the agent.
+    The hook before a call has noted it."""
     from takeback.frontends.agents.event import digest
+    from takeback.model.effect import State
     from takeback.storage.protocols import Query
 
-    said = digest(command)
+    said, is_open = digest(command), False
     for run in reversed(runs):
         for one in tb.store.journal.effects(Query(run=run.id, newest=True, limit=_LAST)):
-            if one.change.args.get("command") == said:
-                return bool(one.change.args.get("background"))
-    return False
+            calls = one.state is State.PROPOSED and "command" in one.change.args
+            if one.change.args.get("command") == said and (calls or one.change.args.get("background")):
+                return _BACKGROUND if one.change.args.get("background") else _AGENT
+            is_open |= calls
+    return _TYPED if not is_open and _is_hooked(tb.path) else _AGENT
+
+
+def _is_hooked(store: str) -> bool:
+    """Whether the hooks of this agent run: then it has no call that is not noted."""
+    import os
+
+    from takeback.frontends.agents.client import AGENTS, ask
+
+    known = (ask(store, AGENTS) or b"").split(b"\n")
+    return any(line.startswith(b"%d " % os.getppid()) for line in known)
 
 
 if __name__ == "__main__":

@@ -128,13 +128,19 @@ class Session:
         return self._watched(key, about, "in the background, between calls", late=True, follows=follows)
 
     def _watched(
-        self, key: str, about: dict[str, Any], summary: str, late: bool = False, follows: bool = False
+        self,
+        key: str,
+        about: dict[str, Any],
+        summary: str,
+        late: bool = False,
+        follows: bool = False,
+        beside: str = "",
     ) -> "Watch":
-        from takeback.runs.watch import Manner
+        from takeback.runs.watch_place import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
-        manner = Manner(key, late, self._whole, doubts=not late, follows=follows)
+        manner = Manner(key, late, self._whole, not late and not beside, follows, beside)
         watch = watch_with(self._core, [self.project], False, about, summary, manner)
         watch.begin()
         return watch
@@ -206,7 +212,8 @@ class Session:
         self._demand_look()
         ended = self._end_between()
         try:
-            self._watched(key, about, _summary(event), follows=ended)
+            beside = "at the same time as " if event.apart else ""
+            self._watched(key, about, _summary(event), follows=ended, beside=beside)
         except BaseException:
             self._begin_between()
             raise
