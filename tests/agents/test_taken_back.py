@@ -12,9 +12,9 @@ import pytest
 import takeback as takeback_store
 from tests.agents.acts import daemons
 from tests.agents.play import Scene, play
+from tests.agents.scenes import SCENES
 from tests.agents.stage import Manifest, Place, differences, git
 from tests.agents.talk import knows_authors
-from tests.agents.scenes import SCENES
 from tests.agents.test_rig import CASES
 
 pytestmark = pytest.mark.agents

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TAIL = " && pwd -P >| "  # what Claude Code ends each command with: where the next one begins
 _EVAL = " && eval "
 _SHORT = 100  # characters of a command in a summary
+_ABOUT = ("session", "call", "tool", "member")
 _LAST = 100  # effects among which its call is looked for
 _INTERRUPTED = 130
 _KEEPS_RUNNING = "A program that must keep running is started with `run_in_background`."
@@ -90,7 +91,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
     with takeback.open(store) as tb:
         name = session_name("claude-code", env.get("CLAUDE_CODE_SESSION_ID", ""))
         runs = [one for one in tb.store.journal.runs() if one.name == name]
-        caller = _caller(tb, runs, command)
+        caller, about = _caller(tb, runs, command)
         if caller != _BACKGROUND:
             _refuse_without_sandbox(tb.path)
             # Where the shell ends is said by a file that is open already: what it writes stays in the sandbox.
@@ -99,7 +100,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
                 {"project": runs[-1].project} if runs and runs[-1].project else opening(tb.store.journal)
             )
             request = CommandRequest(
-                (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command)
+                (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command), about=about
             )
             whose = (name, "claude-code") if caller == _AGENT else (_TYPED, "")
             core = opened_of(tb).open_run(*whose, OnDeath.LEAVE, belongs)
@@ -144,9 +145,9 @@ def _forbidden(tb: "Takeback", found: "Merge") -> str:
     return forbidden(tb.store, found)
 
 
-def _caller(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> str:
-    """A command in the background must be seen at once, so it is watched. What a person typed is no call of the agent.
-    The hook before a call has noted it."""
+def _caller(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> "tuple[str, dict[str, str]]":
+    """Who wants it, and what the hook before the call has noted of it. A command in the background must be seen at
+    once, so it is watched. What a person typed is no call of the agent."""
     from takeback.frontends.agents.event import digest
     from takeback.model.effect import State
     from takeback.storage.protocols import Query
@@ -156,9 +157,10 @@ def _caller(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> str:
         for one in tb.store.journal.effects(Query(run=run.id, newest=True, limit=_LAST)):
             calls = one.state is State.PROPOSED and "command" in one.change.args
             if one.change.args.get("command") == said and (calls or one.change.args.get("background")):
-                return _BACKGROUND if one.change.args.get("background") else _AGENT
+                about = {name: one.change.args[name] for name in _ABOUT if name in one.change.args}
+                return _BACKGROUND if one.change.args.get("background") else _AGENT, about
             is_open |= calls
-    return _TYPED if not is_open and _is_hooked(tb.path) else _AGENT
+    return _TYPED if not is_open and _is_hooked(tb.path) else _AGENT, {}
 
 
 def _is_hooked(store: str) -> bool:

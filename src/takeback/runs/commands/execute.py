@@ -278,5 +278,7 @@ def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> C
 
 
 def _begun(request: CommandRequest, coverage: str) -> Change:
-    args = {"argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage}
+    args = {
+        **request.about, "argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage
+    }  # fmt: skip
     return Change(ADAPTER, "run", file_resource(request.cwd), request.says or shown(request.argv), args)
