@@ -242,6 +242,21 @@ def test_what_a_person_typed_is_no_effect_of_the_session(boxed: Boxed) -> None:
         assert (boxed.place.project / "beside.txt").exists(), "nor is what others did during the call"
 
 
+def test_a_commit_is_one_effect_though_it_moves_the_times_of_directories(boxed: Boxed) -> None:
+    commit = "git add --all && git -c user.name=a -c user.email=a@b commit --quiet --message agent"
+    for number in range(150):  # some of their objects come into directories that are there
+        (boxed.place.project / f"docs/{number}").write_text(f"{number}\n")
+    call = {"tool_name": "Bash", "tool_use_id": "call-1", "tool_input": {"command": commit}}
+    boxed.hook("UserPromptSubmit", prompt="go")
+    boxed.hook("PreToolUse", **call)
+    assert boxed.command(commit).returncode == 0
+    boxed.hook("PostToolUse", **call)
+
+    effects = json.loads(boxed.takeback("log", "--json").stdout)
+    assert [one["summary"] for one in effects if one["prompt"]] == [f"Bash: {commit}"]
+    boxed.takeback("undo", "--prompt")
+
+
 def test_what_is_left_running_is_ended_and_it_is_said_how_it_stays(boxed: Boxed) -> None:
     done = boxed.command("setsid sleep 60 > /dev/null 2>&1 &")
     assert "1 process that it had left in the background was ended with it." in done.stderr

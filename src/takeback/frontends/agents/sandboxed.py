@@ -26,7 +26,7 @@ _ABOUT = ("session", "call", "tool", "member")
 _LAST = 100  # effects among which its call is looked for
 _INTERRUPTED = 130
 _KEEPS_RUNNING = "A program that must keep running is started with `run_in_background`."
-_BACKGROUND, _AGENT, _TYPED = "in the background", "the agent", "typed in Claude Code"
+_BACKGROUND, _AGENT, _OTHER = "in the background", "the agent", "no call of the agent"
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
 
@@ -102,7 +102,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
             request = CommandRequest(
                 (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command), about=about
             )
-            whose = (name, "claude-code") if caller == _AGENT else (_TYPED, "")
+            whose = (name, "claude-code") if caller == _AGENT else (_OTHER, "")
             core = opened_of(tb).open_run(*whose, OnDeath.LEAVE, belongs)
             core.forbids = lambda found: _forbidden(tb, found)
             with Run(core) as run:
@@ -160,7 +160,7 @@ def _caller(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> "tuple[s
                 about = {name: one.change.args[name] for name in _ABOUT if name in one.change.args}
                 return _BACKGROUND if one.change.args.get("background") else _AGENT, about
             is_open |= calls
-    return _TYPED if not is_open and _is_hooked(tb.path) else _AGENT, {}
+    return _OTHER if not is_open and _is_hooked(tb.path) else _AGENT, {}
 
 
 def _is_hooked(store: str) -> bool:
