@@ -3,11 +3,9 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -160,124 +158,3 @@ def test_of_parallel_commands_of_an_ordinary_user_each_has_its_own(open_place: P
             os.kill(process, 9)
     finally:
         shutil.rmtree(made.directory)
-
-
-# Without an agent.
-
-
-def program(line: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-I", "-S", PROGRAM, line], env=environment, input="said", capture_output=True, text=True,
-        check=False, timeout=60,
-    )  # fmt: skip
-
-
-def test_a_hook_runs_as_it_is(tmp_path: Path) -> None:
-    done = program(f"cat > {tmp_path}/said; exit 7", {"CLAUDE_PROJECT_DIR": str(tmp_path)})
-    assert (done.returncode, (tmp_path / "said").read_text(), done.stderr) == (7, "said", "")
-
-
-def test_a_line_of_another_form_does_not_run(tmp_path: Path) -> None:
-    done = program(f"touch {tmp_path}/made", {"PATH": "/usr/bin"})
-    assert done.returncode == 125
-    assert "takeback hook mode watch claude-code" in done.stderr
-    assert not (tmp_path / "made").exists()
-
-
-def line_of(command: str, note: Path) -> str:
-    from shlex import quote
-
-    return f"true && eval {quote(command)} < /dev/null && pwd -P >| {quote(str(note))}"
-
-
-def test_a_line_runs_without_an_agent_too(tmp_path: Path) -> None:
-    note, environment = tmp_path / "with space/claude-1-cwd", {**os.environ, "SHELL": "/bin/bash"}
-    note.parent.mkdir()
-    environment.pop("CLAUDE_PROJECT_DIR", None)
-    done = program(line_of(f"cd {tmp_path} && echo ' && eval ' > made", note), environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (note.read_text(), (tmp_path / "made").read_text()) == (f"{tmp_path}\n", " && eval \n")
-    failed = program(line_of(f"cd /; echo more > {tmp_path}/made; false", note), environment)
-    assert failed.returncode == 1
-    assert (note.read_text(), (tmp_path / "made").read_text()) == (f"{tmp_path}\n", " && eval \n")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_command_that_is_interrupted_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    words = [
-        sys.executable,
-        "-I",
-        "-S",
-        PROGRAM,
-        line_of("echo half > half; echo begun; sleep 60", tmp_path / "claude-1-cwd"),
-    ]
-    running = subprocess.Popen(
-        words, cwd=tmp_path, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert running.stdout
-    assert running.stdout.readline() == "begun\n"
-
-    running.send_signal(number)
-    _, said = running.communicate(timeout=20)
-
-    assert running.returncode not in (0, 125)
-    assert "Traceback" not in said
-    assert not (tmp_path / "half").exists()
-
-
-@pytest.fixture
-def settings(place: Place) -> Path:
-    file = place.home / ".claude/settings.json"
-    file.parent.mkdir()
-    file.write_text('{\n  "env": {"A": "1"},  \n  "model": "x"\n}\n')
-    return file
-
-
-def test_a_mode_is_chosen_shown_and_taken_back(place: Place, settings: Path) -> None:
-    first = settings.read_bytes()
-    assert takeback(place, "hook", "mode", "sandbox", "claude-code").returncode == 3  # no hooks yet
-    assert takeback(place, "hook", "install", "claude-code").returncode == 0
-    hooks = settings.read_bytes()
-    assert "mode watch" in takeback(place, "hook", "mode", "claude-code").stdout
-
-    assert takeback(place, "hook", "mode", "sandbox", "claude-code").returncode == 0
-    chosen = settings.read_bytes()
-    assert json.loads(chosen)["env"] == {"A": "1", "CLAUDE_CODE_SHELL_PREFIX": shell_prefix()}
-    assert not json.loads(takeback(place, "hook", "mode", "sandbox", "claude-code", "--json").stdout)[
-        "changed"
-    ]
-    assert "installed already" in takeback(place, "hook", "install", "claude-code").stdout
-    assert settings.read_bytes() == chosen
-    assert "mode     sandbox" in takeback(place, "hook", "status", "claude-code").stdout
-
-    assert takeback(place, "hook", "mode", "watch", "claude-code").returncode == 0
-    assert json.loads(settings.read_bytes()) == json.loads(hooks)
-    takeback(place, "hook", "mode", "sandbox", "claude-code")
-    assert takeback(place, "hook", "uninstall", "claude-code").returncode == 0
-    assert settings.read_bytes() == first
-
-
-def test_what_another_program_has_there_stays(place: Place, settings: Path) -> None:
-    settings.write_text('{"env": {"CLAUDE_CODE_SHELL_PREFIX": "/usr/bin/nice -n"}}')
-    takeback(place, "hook", "install", "claude-code")
-    before = settings.read_bytes()
-    refused = takeback(place, "hook", "mode", "sandbox", "claude-code")
-    assert refused.returncode == 3
-    assert "CLAUDE_CODE_SHELL_PREFIX already" in refused.stderr
-    assert takeback(place, "hook", "mode", "watch", "claude-code").returncode == 0
-    assert settings.read_bytes() == before
-
-
-@pytest.mark.parametrize("agent", ["codex", "gemini", "opencode", "cursor"])
-def test_other_agents_are_watched_and_it_says_why(place: Place, agent: str) -> None:
-    before = takeback(place, "hook", "mode", agent)
-    assert "mode watch" not in before.stdout and "has no hooks of takeback" in before.stdout, (
-        "nothing is watched"
-    )
-    takeback(place, "hook", "install", agent)
-    refused = takeback(place, "hook", "mode", "sandbox", agent)
-    assert refused.returncode == 3
-    assert "cannot run its commands in a sandbox" in refused.stderr
-    (told,) = json.loads(takeback(place, "hook", "status", agent, "--json").stdout)["agents"]
-    assert told["mode"] == "watch"
-    assert told["why"].startswith("because ")

@@ -12,6 +12,7 @@ import pytest
 import takeback as takeback_store
 from tests.agents.acts import daemons
 from tests.agents.play import Scene, play
+from tests.agents.scenes import SCENES
 from tests.agents.stage import Manifest, Place, differences, git
 from tests.agents.talk import knows_authors
 from tests.agents.test_rig import CASES
@@ -31,6 +32,24 @@ _OF_THE_USER = {
     "user edits another file": {"docs/b.md": "user\n"},
     "user edits between calls": {"docs/a.md": "user\n", "docs/note.txt": "user\n"},
 }
+# The same in sandbox mode, where what others do during a command is no part of it, and nothing is outside.
+_STAYS_BESIDE = {
+    "user edits the same file": {"docs/a.md": "a\nuser\n"},
+    "user edits another file": {"docs/b.md": "user\n"},
+    "user edits between calls": {"docs/a.md": "a\nuser\n", "docs/note.txt": "user\n"},
+}
+_ENDED_WITH_IT = ("leave a program running",)  # its own test is in `test_sandbox_mode.py`
+_EACH_TIME = (
+    "fail in the shell", "delete a tree", "work in the background", "user edits the same file", "agent is killed",
+    "daemon is killed",
+)  # fmt: skip
+SANDBOXED = [
+    pytest.param(
+        one, id=one.name.replace(" ", "-"), marks=pytest.mark.each_share if one.name in _EACH_TIME else ()
+    )
+    for one in SCENES
+    if "claude-code" not in one.without and one.name not in _ENDED_WITH_IT
+]
 _AFTER_ITS_DEATH = {"agent is killed": "late.txt"}
 # Where authors are not known, what such a program wrote after its call is not counted to the agent.
 _IN_THE_BACKGROUND = ("leave a program running", "work in the background")
@@ -86,6 +105,31 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
     if not changed or scene.name == "write outside by shell":
         assert undone.returncode in (1, 3), said  # there is nothing to take back
     elif scene.name not in _OF_THE_USER:
+        assert undone.returncode == 0, said
+
+
+@pytest.mark.parametrize("scene", SANDBOXED)
+def test_one_command_brings_it_back_in_sandbox_mode(scene: Scene, place: Place):
+    for words in (("install", "claude-code"), ("mode", "sandbox", "claude-code")):
+        done = takeback(place, "hook", *words)
+        assert done.returncode == 0, done.stderr
+    before, history = place.look(), _git(place.project)
+
+    play("claude-code", scene, place.home, place.project)
+
+    changed = differences(before, place.look(), times=False) or _git(place.project) != history
+    undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts")
+    said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
+    assert "Traceback" not in said
+    assert _told_outside(place) == []
+    stays = _STAYS_BESIDE.get(scene.name, {})
+    around = {_name(os.path.dirname(path)) for path in stays}
+    found = differences(before, place.look())
+    assert {path for path, how in found.items() if how != "mtime" or path not in around} == stays.keys(), said
+    for path, text in stays.items():
+        assert (place.project / path).read_text() == text, said
+    assert _git(place.project) == history, said
+    if changed.keys() - stays.keys() if isinstance(changed, dict) else changed:
         assert undone.returncode == 0, said
 
 

@@ -39,6 +39,8 @@ USER = 65534  # nobody else's
 EXACT, REFUSED, SHORT, FALSE, DESTROYED = "exact", "refused", "short", "false success", "user edit destroyed"
 IDLE = "the agent did not act"
 _AGENTS = ("claude-code", "opencode", "codex", "gemini")
+_BOXED = ("claude-code",)  # those that have a sandbox mode
+_MODES = ("watch", "sandbox")
 
 
 class Own(NamedTuple):
@@ -87,15 +89,16 @@ def measure(wishes: Wishes) -> Table:
     for user in (None, USER) if root and not wishes.quick else (None,):
         who = "root" if root and user is None else "an ordinary user"
         with _stage(Path(wishes.directory), user) as stage:
-            for agent in agents[:1] if user and not wishes.full else agents:
-                cells = [stage.cell(agent, case) for case in CASES]
-                lines += _lines(agent, who, cells)
-                notes += _notes(agent, who, cells)
+            shown = agents[:1] if user and not wishes.full else agents
+            for agent, mode in (*((one, "watch") for one in shown), *((one, "sandbox") for one in _BOXED)):
+                cells = [stage.cell(agent, case, mode) for case in CASES]
+                lines += _lines(agent, f"{who}, {mode} mode", cells)
+                notes += _notes(agent, f"{who}, {mode} mode", cells)
     own = [
         f"its own undo: as measured on {_OWN_WHEN}, not run again here; a cell is one of the same cases",
         *(f"  {name} {one.version}: {one.cells} cases, {one.more}" for name, one in _OWN.items()),
     ]
-    return Table("Coding agents: what comes back of 35 cases, watch mode", tuple(lines), (*own, *notes))
+    return Table("Coding agents: what comes back of 35 cases", tuple(lines), (*own, *notes))
 
 
 def _lines(agent: str, who: str, cells: Sequence[Cell]) -> list[Line]:
@@ -112,7 +115,7 @@ def _lines(agent: str, who: str, cells: Sequence[Cell]) -> list[Line]:
     named = sum(one.named for one in cells)
     more = f" ({named} when the paths are named)" if named else ""
     return [
-        line(f"{agent} as {who}: exact{more}, of {len(acted)}", EXACT, own.exact),
+        line(f"{agent}, {who}: exact{more}, of {len(acted)}", EXACT, own.exact),
         line("  rightly refused: says why, changes nothing", REFUSED, 0),
         line("  short: left something, or refused without need", SHORT, 0, 0),
         line("  false success", FALSE, own.false, 0),
@@ -134,7 +137,7 @@ class Stage:
         self.user = USER if home else None
         self._count = 0
 
-    def cell(self, agent: str, case: Case) -> Cell:
+    def cell(self, agent: str, case: Case, mode: str) -> Cell:
         self._count += 1
         directory = self._directory / f"{agent}-{self._count}"
         place = furnished(directory)
@@ -142,7 +145,7 @@ class Stage:
         (directory / "state").mkdir()
         self._give(directory)
         try:
-            cell = self._played(agent, case, place)
+            cell = self._played(agent, case, place, mode)
         except NotPlayed as error:
             cell = Cell(case.name, "not played", str(error)[:300])
         finally:
@@ -158,10 +161,11 @@ class Stage:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, self.user, self.user, follow_symlinks=False)
 
-    def _played(self, agent: str, case: Case, place: Place) -> Cell:
-        installed = self._takeback(place, "hook", "install", agent)
-        if installed.exit:
-            return Cell(case.name, "not installed", installed.words)
+    def _played(self, agent: str, case: Case, place: Place, mode: str) -> Cell:
+        for words in (("install", agent), ("mode", mode, agent)):
+            done = self._takeback(place, "hook", *words)
+            if done.exit and words != ("mode", "watch", agent):
+                return Cell(case.name, "not installed", done.words)
         before = world_of(place)
         played = self._play(agent, case, place)
         acted = world_of(place)
@@ -354,17 +358,17 @@ def _stage(directory: Path, user: int | None) -> Iterator[Stage]:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m tests.bench.agents_cases AGENT root|user [CASE…]`: some cells, to look at them."""
+    """`python -m tests.bench.agents_cases AGENT root|user watch|sandbox [CASE…]`: some cells, to look at them."""
     import tempfile
 
-    agent, who, *names = arguments
-    assert agent in DRIVERS
+    agent, who, mode, *names = arguments
+    assert agent in DRIVERS and who in ("root", "user") and mode in _MODES
     directory = Path(tempfile.mkdtemp(prefix="takeback-cases-", dir="/var/tmp"))
     try:
         with _stage(directory, USER if who == "user" else None) as stage:
             for case in CASES:
                 if not names or case.name in names:
-                    print(json.dumps({"agent": agent, **stage.cell(agent, case)._asdict()}), flush=True)
+                    print(json.dumps({"agent": agent, **stage.cell(agent, case, mode)._asdict()}), flush=True)
     finally:
         if not os.environ.get("BENCH_KEEP"):
             shutil.rmtree(directory)

@@ -109,9 +109,10 @@ class RootScene(_Told):
 class UserScene(_Told):
     """In a process that gave up being root; it is told what to do line by line."""
 
-    def __init__(self, home: "Home") -> None:
-        self.directory = Path(tempfile.mkdtemp(dir=home.directory))
-        os.chown(self.directory, USER, USER)
+    def __init__(self, home: "Home", user: int = USER, above: Path | None = None) -> None:
+        self.user = user
+        self.directory = Path(tempfile.mkdtemp(dir=above or home.directory))
+        os.chown(self.directory, user, user)
         self.world = self.directory / "world"
         self.world.mkdir()
         self.out = self.directory / "out"
@@ -119,7 +120,7 @@ class UserScene(_Told):
         self.place = self.directory / "place"
         self.layer = ""
         self.process = subprocess.Popen(
-            ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", home.python, "-I", "-B", "-c",
+            ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", home.python, "-I", "-B", "-c",
              f"import sys; sys.path[:0] = [{str(home.library)!r}]; import driver; driver.main(sys.argv[1])",
              str(self.directory)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", text=True,
@@ -135,7 +136,7 @@ class UserScene(_Told):
         return answer["answer"]
 
     def run(self, *argv: str, **more: Any) -> Ended:
-        give(self.world)
+        give(self.world, self.user)
         if "stack" in more:
             more["stack"] = list(more["stack"])
         told = self.ask(what="run", argv=argv, more=more)
@@ -183,13 +184,13 @@ def make_home() -> Home:
     return Home(directory, library, python)
 
 
-def give(path: Path) -> None:
+def give(path: Path, user: int = USER) -> None:
     """To the ordinary user, with all in it that belongs to root."""
     for directory, names, files in os.walk(path):
         for name in (".", *names, *files):
             one = os.path.join(directory, name)
             if os.lstat(one).st_uid == 0:
-                os.lchown(one, USER, USER)
+                os.lchown(one, user, user)
 
 
 def shown(source: bytes | None) -> str:

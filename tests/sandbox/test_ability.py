@@ -4,13 +4,14 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import takeback
 from takeback.sandbox.ability import ability, clear
-from tests.sandbox.scenes import UserScene, picture
+from tests.sandbox.scenes import Home, UserScene, picture
 
 pytestmark = pytest.mark.root
 SOURCE = Path(__file__).parents[2] / "src"
@@ -29,6 +30,21 @@ def test_root_can_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
 def test_an_ordinary_user_can_too(user_scene: UserScene) -> None:
     engine, why, layers_at, *_ = user_scene.ask(what="ability", place=str(user_scene.directory))
     assert (engine, why, layers_at) == ("user", "", str(user_scene.directory))
+
+
+@pytest.mark.able("user namespaces")
+def test_nobody_can_too_though_the_files_of_others_look_like_his(home: Home) -> None:
+    with tempfile.TemporaryDirectory(prefix="takeback-nobody-", dir="/var/tmp") as place:
+        Path(place).chmod(0o755)
+        scene = UserScene(home, 65534, Path(place))
+        try:
+            ended = scene.run("echo x > made; mkdir /usr/made-by-nobody")
+            assert (ended.exit_code, [one.path for one in scene.lefts()]) == (
+                1,
+                [os.fsencode(scene.world / "made")],
+            )
+        finally:
+            scene.close()
 
 
 @pytest.mark.able("user namespaces")

@@ -134,7 +134,7 @@ class Effect(NamedTuple):
     @property
     def not_by_agent(self) -> str:
         """Why it does not count as its agent's, in the words of `log`; "" for one that does."""
-        if not self.change.facts.others:
+        if not self.change.facts.others or self.state in (State.PROPOSED, State.ABORTED):
             return ""
         return "author unknown" if self.change.args.get(BY_WHOM) == UNKNOWN else "not the agent"
 

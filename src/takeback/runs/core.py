@@ -28,6 +28,7 @@ from takeback.storage.protocols import Journal, Query
 if TYPE_CHECKING:
     from takeback.adapters.watch.processes import Lineage
     from takeback.adapters.watch.watched_root import WatchedRoot
+    from takeback.runs.commands.merge import Merge
     from takeback.sandbox.sandbox import Sandbox
 
 
@@ -97,6 +98,8 @@ class RunCore:
         self.lineage: Lineage | None = None
         self.is_note: Callable[[bytes], bool] | None = None  # files that the agent keeps for itself
         self.makers: Callable[[], Iterable[int]] | None = None  # see `WatchPlace`
+        # Why what a command in a sandbox has changed must not be made; empty if it may.
+        self.forbids: Callable[[Merge], str] | None = None
         self.families: dict[
             int, frozenset[int]
         ] = {}  # by process: what it had started before the lineage began

@@ -25,7 +25,8 @@ from takeback.runs.commands.request import CommandRequest, directory_of, refuse_
 from takeback.runs.core import RunCore
 from takeback.runs.lease import shared
 from takeback.runs.verbs import Content, Path, ask, options_of, renamed
-from takeback.runs.watch import Manner, Watch
+from takeback.runs.watch import Watch
+from takeback.runs.watch_place import Manner
 from takeback.runs.workflows import durable
 from takeback.storage.protocols import Query
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import FoundChange
 from takeback.engine.write import Terms, proposed
@@ -18,7 +18,7 @@ from takeback.model.resource import display
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.commands.outcome import Changed, changed, of_roots
 from takeback.runs.core import RunCore
-from takeback.runs.watch_place import ADAPTER, bounds_of, left_late, place_of, roots_to_watch
+from takeback.runs.watch_place import ADAPTER, Manner, bounds_of, left_late, place_of, roots_to_watch
 
 if TYPE_CHECKING:
     from takeback.adapters.tree.targets import Target
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from takeback.runs.watch_authors import Telling
 
 _LISTED = 20
-
-
-class Manner(NamedTuple):
-    """How a watch differs from one that begins and ends in one `with` block."""
-
-    key: str = ""  # any process can end it by this, or continue it
-    late: bool = False  # proposed when it ends, and only if something was found: nothing is known of a call
-    whole: bool = False  # also what the project ignores and could make again
-    fresh: bool = False  # nothing in the journal has the key
-    doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
 
 
 class Watch:
@@ -176,7 +166,10 @@ class Watch:
         if self.left_out:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
         summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
-        change = Change(ADAPTER, WATCH, roots[0], summary, args)
+        facts = Facts(others=bool(self._manner.beside))
+        if facts.others:
+            args[BY_WHOM] = UNKNOWN
+        change = Change(ADAPTER, WATCH, roots[0], summary, args, facts=facts)
         # What has no call is not asked for by anybody, so it has no key.
         key = "" if self._manner.late else self._manner.key or next_key(core, change)
         terms = Terms(key, agent=core.agent, fresh=self._manner.fresh)
@@ -293,9 +286,12 @@ class Watch:
             args["shared"] = self.shared
         if outside:
             args["outside"] = outside
-        change = seen.change._replace(args=args)
+        change = seen.change._replace(args=args, summary=f"{self._manner.beside}{seen.change.summary}")
         if self._manner.late and not sure:
             change = change._replace(facts=Facts(others=True), args={**change.args, BY_WHOM: UNKNOWN})
+        elif self._manner.beside and sure:
+            del args[BY_WHOM]
+            change = change._replace(facts=Facts())
         return FoundChange(change)
 
     def _is_sure(self) -> bool:

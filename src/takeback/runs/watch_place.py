@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
 from takeback.model.effect import State
@@ -19,6 +19,18 @@ Paths = Sequence[str | bytes | os.PathLike[str]]
 
 ADAPTER = "tree"
 UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
+
+
+class Manner(NamedTuple):
+    """How a watch differs from one that begins and ends in one `with` block."""
+
+    key: str = ""  # any process can end it by this, or continue it
+    late: bool = False  # proposed when it ends, and only if something was found: nothing is known of a call
+    whole: bool = False  # also what the project ignores and could make again
+    fresh: bool = False  # nothing in the journal has the key
+    doubts: bool = False  # what someone else may have changed too, undo leaves unless it is named
+    # Words before the summary: the command itself works elsewhere, so what is found is not its own.
+    beside: str = ""
 
 
 def place_of(parts: "Parts") -> "WatchPlace":

@@ -8,8 +8,8 @@ from takeback.errors import Misuse
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.run import Lease
 from takeback.runs.core import RunCore
-from takeback.runs.watch import Manner, Watch
-from takeback.runs.watch_place import Paths, place_of, tree_of
+from takeback.runs.watch import Watch
+from takeback.runs.watch_place import Manner, Paths, place_of, tree_of
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from takeback.model.mounts import inside
 from takeback.sandbox import protocol
 from takeback.sandbox.calls import MS_NODEV, MS_NOEXEC, MS_NOSUID, kernel
 from takeback.sandbox.layer import attributes, remove
+from takeback.sandbox.mounts import is_ours
 
 
 class Overlay(NamedTuple):
@@ -46,7 +47,7 @@ def make_directories(overlay: Overlay, lower_status: os.stat_result, userxattr: 
     mode = lower_status.st_mode & 0o7777
     if not userxattr:
         os.chown(overlay.upper, lower_status.st_uid, lower_status.st_gid)
-    elif lower_status.st_uid != os.geteuid():
+    elif not is_ours(below, lower_status):
         # It becomes ours, so what others granted us has to be in the owner's place.
         rights = sum(bit for bit in (os.R_OK, os.W_OK, os.X_OK) if os.access(below, bit))
         mode = mode & 0o7077 | rights << 6

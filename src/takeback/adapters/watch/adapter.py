@@ -23,7 +23,7 @@ from takeback.errors import StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.progress import SILENT, Progress
-from takeback.model.remedy import UNKNOWN, Target, doubted
+from takeback.model.remedy import BY_MEANING, UNKNOWN, Target, doubted
 from takeback.model.resource import display, path_of
 from takeback.storage.protocols import Blobs
 
@@ -151,8 +151,8 @@ def change_found(
 
 
 def _only_time(target: Target) -> bool:
-    one, other = target.before, target.after
-    return one["type"] == other["type"] == "dir" and {**one, "mtime": 0} == {**other, "mtime": 0}
+    one, other = ({**state, "mtime": 0, BY_MEANING: ""} for state in (target.before, target.after))
+    return one["type"] == other["type"] == "dir" and one == other
 
 
 def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -> FoundChange | None:

@@ -49,6 +49,7 @@ class Event(NamedTuple):
     text: str = ""  # PROMPT: what the user said
     failed: bool = False  # AFTER_CALL
     background: bool = False  # the tool keeps running after the end of the call
+    apart: bool = False  # it runs in a sandbox, so what is seen of it in the project is not its own
     member: str = ""  # id of the subagent that makes the call
     role: str = ""  # what kind of subagent it is: Explore, general-purpose…
     source: str = ""  # SESSION_START: startup, resume, clear, compact, fork; SESSION_END: the reason

@@ -82,7 +82,7 @@ def refusal(
 
 def _edit(event: Event, path: str, one: Guarded) -> str:
     does = f"{event.name} of {path} would change {one.what} ({one.path})"
-    return f"takeback did not let this call through: {does}.\n{_WHY}"
+    return f"takeback did not let this call through: {does}.\n{WHY}"
 
 
 def _command(shown: str, named: Named, found: Guarded | GuardedProcess) -> str:
@@ -92,10 +92,10 @@ def _command(shown: str, named: Named, found: Guarded | GuardedProcess) -> str:
     else:
         verb = "delete" if isinstance(named, Touch) and named.deletes else "change"
         does = f"would {verb} {found.what} ({found.path})"
-    return f"takeback did not let this command run: `{shown}` {does}.\n{_WHY}"
+    return f"takeback did not let this command run: `{shown}` {does}.\n{WHY}"
 
 
-_WHY = "The person needs that to take changes back. Leave it alone, or ask the person to do it."
+WHY = "The person needs that to take changes back. Leave it alone, or ask the person to do it."
 
 
 # Paths.

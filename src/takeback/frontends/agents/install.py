@@ -106,8 +106,8 @@ def refuse_no_sandbox(settings: HookSettings, store: str) -> None:
         )
     if not (able := ability(store)).engine:
         raise Refused(
-            f"There is no sandbox here: {able.why.rstrip('.')}.",
-            hint="Nothing was changed. Commands are watched; `takeback doctor` says more.",
+            f"There is no sandbox here: {able.why}",
+            hint="Commands are watched; `takeback doctor` says more.",
         )
 
 

@@ -1,16 +1,20 @@
 """What the daemon does for its own safety: it refuses calls that name takeback itself, and says what it noticed."""
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from takeback.errors import TakebackError
 from takeback.frontends.agents import evidence, relay
 from takeback.frontends.agents.event import Answer, Event, Kind
-from takeback.frontends.agents.guard import Guarded, refusal, this_process
-from takeback.frontends.agents.settings import shim_path
+from takeback.frontends.agents.guard import WHY, Guarded, refusal, this_process
+from takeback.frontends.agents.settings import prefix_path, shim_path, switches_off
+from takeback.model.resource import path_of
 
 if TYPE_CHECKING:
+    from takeback.adapters.file.states import FileState
+    from takeback.runs.commands.merge import Merge
     from takeback.storage.store import Store
 
 SHOWN = (Kind.SESSION_START, Kind.PROMPT, Kind.AFTER_CALL)  # where a model and a person read what is said
@@ -42,11 +46,7 @@ class SelfGuard:
         return refusal(event, list(self._guarded()), self._process, environment)
 
     def _guarded(self) -> Iterator[Guarded]:
-        yield Guarded("takeback's store", self._store.path, is_tree=True)
-        yield Guarded("the notes about takeback's store", os.path.dirname(self._note), is_tree=True)
-        for program in (shim_path(), relay.__file__):
-            yield Guarded("takeback's hook program", program)
-        yield from (Guarded("the settings with takeback's hooks", path) for path in self._known().settings)
+        return guarded(self._store.path, self._note, self._known().settings)
 
     def _known(self) -> evidence.Kept:
         """The note, read again if it changed."""
@@ -109,4 +109,47 @@ class SelfGuard:
         self._told.pop(session, None)
 
 
+def guarded(store: str, note: str, settings: Iterable[str]) -> Iterator[Guarded]:
+    yield Guarded("takeback's store", store, is_tree=True)
+    yield Guarded("the notes about takeback's store", os.path.dirname(note), is_tree=True)
+    for program in (shim_path(), relay.__file__, prefix_path()):
+        yield Guarded("takeback's hook program", program)
+    yield from (Guarded("the settings with takeback's hooks", path) for path in settings)
+
+
+def forbidden(store: "Store", found: "Merge") -> str:
+    """Why what a command in a sandbox has changed is not made: it would change takeback itself, or switch it off."""
+    places = list(guarded(store.path, store.hook_note, evidence.kept(store.hook_note).settings))
+    for resource, after in found.after.items():
+        path = os.fsdecode(path_of(resource))
+        for one in places:
+            if any(_takes(path.split("/"), ["", *form], after, one.is_tree) for form in one.forms()):
+                return f"The command would change {one.what} ({one.path}), so nothing of it was made. {WHY}"
+        if os.path.basename(path) in _SWITCHES and after["type"] == "file" and _switches_off(store, after):
+            return (
+                f"{path} would switch takeback's hooks or its sandbox off, so nothing of it was made. {WHY}"
+            )
+    return ""
+
+
+def _takes(path: list[str], place: list[str], after: "FileState", is_tree: bool) -> bool:
+    """Whether a change at a path is one of that place. What is above it may change, but not go away."""
+    if len(path) < len(place):
+        return place[: len(path)] == path and (
+            after["type"] != "dir" or after.get("mode", 0o700) & 0o700 != 0o700
+        )
+    return path[: len(place)] == place and (len(path) == len(place) or is_tree)
+
+
+def _switches_off(store: "Store", state: "FileState") -> bool:
+    if state.get("size", 0) > _LARGEST:
+        return False  # no settings
+    try:
+        return switches_off(json.loads(b"".join(store.blobs.read(state["digest"]))))
+    except (ValueError, KeyError, RecursionError):
+        return False
+
+
+_SWITCHES = ("settings.json", "settings.local.json", "managed-settings.json")
+_LARGEST = 1 << 20
 _UNWRITTEN = "The notes in {} cannot be written, so it would not be noticed if the store were rolled back."

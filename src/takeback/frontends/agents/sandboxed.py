@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from takeback.api import Takeback
-    from takeback.model.effect import Effect
     from takeback.model.run import RunInfo
+    from takeback.runs.commands.merge import Merge
     from takeback.runs.commands.outcome import CommandOutcome
 
 _TAIL = " && pwd -P >| "  # what Claude Code ends each command with: where the next one begins
 _EVAL = " && eval "
 _SHORT = 100  # characters of a command in a summary
+_ABOUT = ("session", "call", "tool", "member")
+_LAST = 100  # effects among which its call is looked for
 _INTERRUPTED = 130
+_KEEPS_RUNNING = "A program that must keep running is started with `run_in_background`."
+_BACKGROUND, _AGENT, _OTHER = "in the background", "the agent", "no call of the agent"
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
 
@@ -87,20 +91,20 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
     with takeback.open(store) as tb:
         name = session_name("claude-code", env.get("CLAUDE_CODE_SESSION_ID", ""))
         runs = [one for one in tb.store.journal.runs() if conversation_of(one) == name]
-        noted = _noted(tb, runs, command)
-        if noted is None or not noted.change.args.get("background"):
+        caller, whose, about = _caller(tb, runs, name, command)
+        if caller != _BACKGROUND:
             _refuse_without_sandbox(tb.path)
             # Where the shell ends is said by a file that is open already: what it writes stays in the sandbox.
             os.dup2(os.memfd_create("directory"), 0)
             belongs = (
                 {"project": runs[-1].project} if runs and runs[-1].project else opening(tb.store.journal)
             )
-            request = CommandRequest(
-                (shell, "-c", f"{wrapped} && pwd -P >&0"), os.getcwd(), env, says=_said(command)
+            shown = (shell, "-c", f"{wrapped} && pwd -P >&0")
+            request = CommandRequest(shown, os.getcwd(), env, says=_said(command), about=about)
+            core = opened_of(tb).open_run(
+                whose, "" if caller == _OTHER else "claude-code", OnDeath.LEAVE, belongs
             )
-            # What a subagent does is its own.
-            whose = next((one.name for one in runs if noted and one.id == noted.run), name)
-            core = opened_of(tb).open_run(whose, "claude-code", OnDeath.LEAVE, belongs)
+            core.forbids = lambda found: _forbidden(tb, found)
             with Run(core) as run:
                 outcome = run_command(core, request, None, None, False, "")
                 run.close()
@@ -116,7 +120,8 @@ def _said(command: str) -> str:
 def _told(outcome: "CommandOutcome", note: str) -> int:
     """Only what is out of the ordinary: most commands need no word."""
     if outcome.held or outcome.leftover or (outcome.exit_code and outcome.changes):
-        posix.write(2, f"takeback: {outcome.text}\n".encode("utf-8", "backslashreplace"))
+        more = f" {_KEEPS_RUNNING}" if outcome.leftover else ""
+        posix.write(2, f"takeback: {outcome.text}{more}\n".encode("utf-8", "backslashreplace"))
     directory = posix.pread(0, 1 << 16, 0)
     if outcome.conflicts:
         return _UNSAFE
@@ -134,16 +139,43 @@ def _refuse_without_sandbox(place: str) -> None:
         raise Refused(f"There is no sandbox here, so the command did not run: {able.why}")
 
 
-def _noted(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> "Effect | None":
-    """The call, as the hook before it has noted it: which run it belongs to, and whether it is in the background. Then
-    the agent does not wait for it, so what it changes is seen at once, and it is watched."""
+def _forbidden(tb: "Takeback", found: "Merge") -> str:
+    from takeback.frontends.agents.lookout import forbidden
+
+    return forbidden(tb.store, found)
+
+
+def _caller(
+    tb: "Takeback", runs: "Sequence[RunInfo]", name: str, command: str
+) -> "tuple[str, str, dict[str, str]]":
+    """Who wants it, the run's name, and what the hook before the call has noted of it. A command in the background must be seen at
+    once, so it is watched. What a person typed is no call of the agent. What a subagent does is its own."""
     from takeback.frontends.agents.event import digest
     from takeback.model.effect import State
     from takeback.storage.protocols import Query
 
-    said, ids = digest(command), {one.id for one in runs}
-    open_now = tb.store.journal.effects(Query(states=(State.PROPOSED,), newest=True))
-    return next((one for one in open_now if one.run in ids and one.change.args.get("command") == said), None)
+    said, is_open = digest(command), False
+    for run in reversed(runs):
+        for one in tb.store.journal.effects(Query(run=run.id, newest=True, limit=_LAST)):
+            calls = one.state is State.PROPOSED and "command" in one.change.args
+            if one.change.args.get("command") == said and (calls or one.change.args.get("background")):
+                about = {name: one.change.args[name] for name in _ABOUT if name in one.change.args}
+                who = _BACKGROUND if one.change.args.get("background") else _AGENT
+                return who, run.name, about
+            is_open |= calls
+    if not is_open and _is_hooked(tb.path):
+        return _OTHER, _OTHER, {}
+    return _AGENT, name, {}
+
+
+def _is_hooked(store: str) -> bool:
+    """Whether the hooks of this agent run: then it has no call that is not noted."""
+    import os
+
+    from takeback.frontends.agents.client import AGENTS, ask
+
+    known = (ask(store, AGENTS) or b"").split(b"\n")
+    return any(line.startswith(b"%d " % os.getppid()) for line in known)
 
 
 if __name__ == "__main__":

@@ -156,14 +156,15 @@ class Session:
         summary: str,
         late: bool = False,
         fresh: bool = False,
+        beside: str = "",
         run: "Run | None" = None,
     ) -> "Watch":
         from takeback.runs.run import core_of
-        from takeback.runs.watch import Manner
+        from takeback.runs.watch_place import Manner
         from takeback.runs.watch_resume import watch_with
 
         about |= {"process": self._process} if self._process else {}
-        manner = Manner(key, late, self._whole, doubts=not late, fresh=fresh)
+        manner = Manner(key, late, self._whole, fresh, not late and not beside, beside)
         return watch_with(core_of(run or self._run), [self.project], False, about, summary, manner)
 
     def _begun(self, watch: "Watch") -> "Watch":
@@ -241,7 +242,8 @@ class Session:
             self._files.add(key)
             return Answer()
         self._demand_look()
-        watch = self._watch(key, about, _summary(event), fresh=fresh, run=run)
+        beside = "at the same time as " if event.apart else ""
+        watch = self._watch(key, about, _summary(event), fresh=fresh, beside=beside, run=run)
         self._end_between(watch)
         try:
             watch.begin()

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -84,9 +84,15 @@ class Sessions:
             os.path.realpath(project),
             self._lineage,
             self._lock,
-            is_note(event.host, environment),
+            self._is_note(event.host, environment),
         )
         return session
+
+    def _is_note(self, name: str, environment: Mapping[str, str]) -> Callable[[bytes], bool]:
+        """What a call changes beside its work: the agent's own files, and takeback's notes if it runs takeback."""
+        ours = os.fsencode(os.path.dirname(self._tb.store.hook_note))
+        theirs = is_note(name, environment)
+        return lambda path: os.path.dirname(path) == ours or theirs(path)
 
     def _follow_processes(self) -> None:
         """Who starts whom, for all sessions; where the kernel tells."""

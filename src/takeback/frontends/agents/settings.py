@@ -12,7 +12,6 @@ from takeback.frontends.agents import hosts
 from takeback.frontends.agents.hosts import HookPoint, Host
 
 _SHIM = re.compile(r"takeback/frontends/agents/shim\.py(?!\w)")
-_SANDBOXED = re.compile(r"takeback/frontends/agents/sandboxed\.py(?!\w)")
 _HOOKS = "hooks"
 _ENV, _PREFIX = "env", "CLAUDE_CODE_SHELL_PREFIX"
 _STORE = "TAKEBACK_STORE"
@@ -198,7 +197,7 @@ def shell_prefix(store: str = "") -> str:
     """Claude Code takes the last " -" for the end of the program's path, and all after it as it stands."""
     from shlex import quote
 
-    place = os.path.join(os.path.dirname(shim_path()), "sandboxed.py")
+    place = prefix_path()
     if " -" in f"{sys.executable} {place} {store}":
         raise Refused(
             "Claude Code cannot start a program before a command whose path holds ` -`.",
@@ -207,9 +206,19 @@ def shell_prefix(store: str = "") -> str:
     return " ".join((sys.executable, "-IS", quote(place), *([quote(store)] if store else [])))
 
 
+def prefix_path() -> str:
+    return os.path.join(os.path.dirname(shim_path()), "sandboxed.py")
+
+
+def switches_off(document: Any) -> bool:
+    """Whether Claude Code, with these settings beside others, runs no hooks or puts another program before commands."""
+    said = _object(document)
+    switches = (said.get(name) is True for name in ("disableAllHooks", "allowManagedHooksOnly"))
+    return any(switches) or (_PREFIX in _object(said.get(_ENV)) and not is_sandboxed(said))
+
+
 def is_sandboxed(document: Any) -> bool:
-    prefix = _object(_object(document).get(_ENV)).get(_PREFIX)
-    return isinstance(prefix, str) and bool(_SANDBOXED.search(prefix))
+    return hosts.is_prefix(_object(_object(document).get(_ENV)).get(_PREFIX))
 
 
 def with_sandbox(path: str, document: dict[str, Any], store: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from takeback.adapters.protocol import Lending
 from takeback.engine.guards import HOLD
 from takeback.engine.write import recorded
-from takeback.errors import Drifted, Failed, KeyReused, TakebackError, Unavailable
+from takeback.errors import Drifted, Failed, KeyReused, Refused, TakebackError, Unavailable
 from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
@@ -169,6 +169,8 @@ def _merged(
     outcome = outcome._replace(changes=found.changes)
     if not found.changes and not found.conflicts:
         return outcome
+    if core.forbids and (why := core.forbids(found)):
+        raise Refused(why)
     if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
         try:
             with _lent(core, found):
@@ -276,5 +278,7 @@ def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> C
 
 
 def _begun(request: CommandRequest, coverage: str) -> Change:
-    args = {"argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage}
+    args = {
+        **request.about, "argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage
+    }  # fmt: skip
     return Change(ADAPTER, "run", file_resource(request.cwd), request.says or shown(request.argv), args)

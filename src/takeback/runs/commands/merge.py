@@ -148,6 +148,7 @@ class Merge(NamedTuple):
     conflicts: tuple[TargetOutcome, ...]  # what others changed at the same time
     sources: "Mapping[str, bytes]" = {}  # by resource: files of the layer itself
     before: "Mapping[str, FileState]" = {}
+    after: "Mapping[str, FileState]" = {}
 
     def seen(self, resource: str, state: "FileState") -> bool:
         from takeback.adapters.file.states import same
@@ -198,6 +199,7 @@ def read_merge(
     if found.lost:
         raise cannot_be_kept(list(found.lost))
     before = {target.resource: target.before for target in found.targets}
+    after = {target.resource: target.after for target in found.targets}
     inside = os.fsencode(layer) + b"/"
     sources = {one: path for one, path in found.sources.items() if path.startswith(inside)}
     args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
@@ -206,7 +208,7 @@ def read_merge(
         args |= {"exact": False, "residue": found.residue}
     # A directory with only another time is restored with the rest, and is not worth a line.
     told = changed(target for target in found.targets if not is_timed(target))
-    return Merge(what._replace(args=args, facts=facts), told, found.conflicts, sources, before)
+    return Merge(what._replace(args=args, facts=facts), told, found.conflicts, sources, before, after)
 
 
 def cannot_be_kept(lost: list[str]) -> NoRemedy:

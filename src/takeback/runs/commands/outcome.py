@@ -169,7 +169,7 @@ DROPPED = "dropped"  # in the record of a step: the effect that has what was dro
 
 def asked_for(request: CommandRequest, env: Mapping[str, str] | None, stdin: bytes | None, key: str) -> str:
     """The environment counts only where it was given: that of a worker is another one each time."""
-    *told, _ = request._replace(env=dict(env) if env is not None else {})  # whatever it is called
+    *told, _, _ = request._replace(env=dict(env) if env is not None else {})  # whatever it is called
     given = hashlib.sha256(stdin).hexdigest() if stdin is not None else ""
     return digest_of("command", told, given, key)
 

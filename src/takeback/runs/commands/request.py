@@ -75,6 +75,7 @@ class CommandRequest(NamedTuple):
     on_failure: str = "undo"
     dry_run: bool = False
     says: str = ""  # what it is called in a list; empty: its words
+    about: Mapping[str, str] = {}  # recorded with it
 
 
 def words_of(command: "Sequence[str] | str") -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The coding agents that takeback knows: a module each, which reads what the agent says and answers in its words."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -11,6 +12,7 @@ NAMES = ("claude-code", "codex", "gemini", "opencode", "cursor")
 _TEMPORARY = "/tmp"  # noqa: S108 only named
 BEFORE_SECONDS = 300  # for a hook before a call: it may wait for the first look at a large project
 SECONDS = 60  # for every other one
+_PREFIX = re.compile(r"takeback/frontends/agents/sandboxed\.py(?!\w)")
 
 
 class Reply(NamedTuple):
@@ -95,6 +97,11 @@ def is_note(name: str, env: Mapping[str, str]) -> Callable[[bytes], bool]:
         return False
 
     return is_one
+
+
+def is_prefix(value: object) -> bool:
+    """Whether this program, which a host starts before each command, runs it in a sandbox."""
+    return isinstance(value, str) and bool(_PREFIX.search(value))
 
 
 def refused(name: str, reason: str) -> str:

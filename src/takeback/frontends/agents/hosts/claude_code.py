@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, is_prefix, refused, said
 from takeback.frontends.agents.payload import (
     directory_of,
     is_set,
@@ -94,6 +94,7 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
     name = text_of(payload, "tool_name")
     tool, paths = _tool(name, given, cwd)
     answered = object_of(payload, "tool_response")
+    background = is_set(given, "run_in_background") or name == "Monitor"
     return Event(
         kind,
         NAME,
@@ -109,9 +110,8 @@ def read(payload: Mapping[str, Any], env: Mapping[str, str], agent: int) -> Even
         input=given,
         text=text_of(payload, "prompt") if kind is Kind.PROMPT else "",
         failed=event in ("PostToolUseFailure", "StopFailure"),
-        background=is_set(given, "run_in_background")
-        or name == "Monitor"
-        or bool(text_of(answered, "backgroundTaskId")),
+        background=background or bool(text_of(answered, "backgroundTaskId")),
+        apart=name == "Bash" and not background and is_prefix(env.get("CLAUDE_CODE_SHELL_PREFIX", "")),
         member=text_of(payload, "agent_id"),
         role=text_of(payload, "agent_type"),
         source=text_of(payload, "source", "reason"),
