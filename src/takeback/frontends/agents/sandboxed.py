@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TAIL = " && pwd -P >| "  # what Claude Code ends each command with: where the next one begins
 _EVAL = " && eval "
 _SHORT = 100  # characters of a command in a summary
+_LAST = 100  # effects of a run among which its call is looked for
 _INTERRUPTED = 130
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
@@ -141,9 +142,12 @@ def _noted(tb: "Takeback", runs: "Sequence[RunInfo]", command: str) -> "Effect |
     from takeback.model.effect import State
     from takeback.storage.protocols import Query
 
-    said, ids = digest(command), {one.id for one in runs}
-    open_now = tb.store.journal.effects(Query(states=(State.PROPOSED,), newest=True))
-    return next((one for one in open_now if one.run in ids and one.change.args.get("command") == said), None)
+    said, ids, journal = digest(command), {one.id for one in runs}, tb.store.journal
+    open_now = journal.effects(Query(states=(State.PROPOSED,), newest=True))
+    # One in the background may have ended already, for the agent.
+    ended = (journal.effects(Query(run=one.id, newest=True, limit=_LAST)) for one in reversed(runs))
+    found = (one for some in (open_now, *ended) for one in some if one.run in ids)
+    return next((one for one in found if one.change.args.get("command") == said), None)
 
 
 if __name__ == "__main__":
