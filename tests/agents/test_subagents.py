@@ -68,9 +68,9 @@ def test_the_log_shows_the_calls_of_a_subagent_together_with_what_undoes_them(ta
     assert lines[0].startswith("» go  (claude-code, prompt 1")
     (a,) = (one for one in lines if "› subagent Explore" in one)
     (b,) = (one for one in lines if "› subagent general-purpose" in one)
-    found = [re.search(r"(?<=echo )[ab]\d|\b(main|late|Explore|general)\b", one) for one in lines[1:]]
+    found = [re.search(r"(?:echo |Write: |subagent )(\w+)", one) for one in lines[1:]]
     told = ["late", "general", "b2", "b1", "Explore", "a2", "a1", "main"]
-    assert [one[0] for one in found if one] == told
+    assert [one[1] for one in found if one] == told
     assert [one.index("@") for one in lines[1:] if "@" in one] == [2, 4, 4, 4, 4, 2]
     for line in (a, b):
         run = re.search(r"\(run (\w{8})\)", line)

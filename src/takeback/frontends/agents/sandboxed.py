@@ -148,8 +148,9 @@ def _forbidden(tb: "Takeback", found: "Merge") -> str:
 def _caller(
     tb: "Takeback", runs: "Sequence[RunInfo]", name: str, command: str
 ) -> "tuple[str, str, dict[str, str]]":
-    """Who wants it, the run's name, and what the hook before the call has noted of it. A command in the background must be seen at
-    once, so it is watched. What a person typed is no call of the agent. What a subagent does is its own."""
+    """Who wants it, the name of its run, and what the hook before the call has noted of it. A command in the background
+    must be seen at once, so it is watched. What a person typed is no call of the agent. A subagent has its own run.
+    """
     from takeback.frontends.agents.event import digest
     from takeback.model.effect import State
     from takeback.storage.protocols import Query
