@@ -8,7 +8,7 @@ from takeback.errors import TakebackError
 from takeback.frontends.agents import evidence, relay
 from takeback.frontends.agents.event import Answer, Event, Kind
 from takeback.frontends.agents.guard import Guarded, refusal, this_process
-from takeback.frontends.agents.settings import shim_path
+from takeback.frontends.agents.settings import compiled_shim, shim_path
 
 if TYPE_CHECKING:
     from takeback.storage.store import Store
@@ -44,7 +44,7 @@ class SelfGuard:
     def _guarded(self) -> Iterator[Guarded]:
         yield Guarded("takeback's store", self._store.path, is_tree=True)
         yield Guarded("the notes about takeback's store", os.path.dirname(self._note), is_tree=True)
-        for program in (shim_path(), relay.__file__):
+        for program in filter(None, (shim_path(), relay.__file__, compiled_shim())):
             yield Guarded("takeback's hook program", program)
         yield from (Guarded("the settings with takeback's hooks", path) for path in self._known().settings)
 
