@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.shims import compiled_shim
 from tests.agents.stage import Place, clear, set_out
 
 
@@ -24,3 +25,9 @@ def open_place() -> Iterator[Place]:
         made = set_out(Path(directory))
         yield made
         clear(made.home)
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled shim of this tree: whatever lies beside the package may be of another day."""
+    return compiled_shim(tmp_path_factory.mktemp("compiled") / "shim")

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from takeback.adapters.watch.inotify import open_feed
 from takeback.adapters.watch.roots import roots_of
 from takeback.frontends.agents.settings import shim_path
 from takeback.model.effect import Effect, State
+from tests.agents.shims import words_of
 
 SHIM = shim_path()
 REFUSED = 2
@@ -100,6 +100,7 @@ class Talk:
             "CLAUDE_PID": str(self.agent.pid),
         }
         self.shim = SHIM
+        self.compiled: Path | None = None
         self.knows = knows_authors(self.project)
 
     def says(self, event: str, **more: Any) -> Said:
@@ -107,7 +108,7 @@ class Talk:
         return self.sends(event, json.dumps(payload))
 
     def sends(self, event: str, text: str) -> Said:
-        words = [sys.executable, "-I", "-S", self.shim, "claude-code", event]
+        words = words_of(self.compiled, self.shim, "claude-code", event)
         done = subprocess.run(
             words, input=text, env=self.environment, capture_output=True, text=True, check=False, timeout=60
         )

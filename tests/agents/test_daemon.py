@@ -18,12 +18,16 @@ from takeback.model.effect import State
 from tests.agents.talk import Talk, talking, until
 
 ROOT = Path(takeback.__file__).parent
+pytestmark = pytest.mark.needs("cc")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else")
 
 
-@pytest.fixture
-def talk(tmp_path: Path) -> Iterator[Talk]:
+@pytest.fixture(params=["python", "compiled"])
+def talk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Talk]:
+    """Through both hook programs."""
     with talking(tmp_path) as talk:
+        if request.param == "compiled":
+            talk.compiled = request.getfixturevalue("compiled")
         (talk.project / "one").write_text("1\n")
         yield talk
 

@@ -3,15 +3,38 @@
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from takeback.frontends.agents import settings
 from takeback.frontends.agents.hosts import NAMES, HookPoint, host
-from takeback.frontends.agents.settings import command_line, parsed_command, shim_path
+from takeback.frontends.agents.settings import (
+    command_line,
+    commands_in,
+    parsed_command,
+    plugin_commands,
+    plugin_text,
+    shim_path,
+    shim_words,
+    with_hooks,
+    without_hooks,
+)
+
+pytestmark = pytest.mark.needs("cc")
 
 JSON = tuple(name for name in NAMES if name != "opencode")
 LONG = b'{"x": "' + b"y" * (1 << 20) + b'"}'  # more than a pipe holds
+
+
+@pytest.fixture(params=["python", "compiled"], autouse=True)
+def shim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both hook programs, whichever lies beside the package."""
+    found = "" if request.param == "python" else str(request.getfixturevalue("compiled"))
+    monkeypatch.setattr(settings, "compiled_shim", lambda: found)
+    return found
 
 
 def before(name: str) -> HookPoint:
@@ -33,8 +56,6 @@ def with_program(tmp_path: Path, name: str, text: str, point: HookPoint) -> str:
 
 @pytest.mark.parametrize("name", JSON)
 def test_without_its_interpreter_a_call_is_denied(name: str) -> None:
-    import sys
-
     line = command_line(host(name), before(name)).replace(sys.executable, "/nonexistent/python")
     done = ran(line, LONG)  # and all of the input is taken, or the host fails to write it
 
@@ -71,7 +92,7 @@ def test_a_refusal_is_said_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", JSON)
 def test_the_payload_gets_through_and_so_does_the_answer(tmp_path: Path, name: str) -> None:
-    text = "import sys; print(sys.argv[1:], sys.stdin.read())"
+    text = "import sys; print(sys.argv[1:3], sys.stdin.read())"
     line = with_program(tmp_path, name, text, before(name))
     expected = f"['{name}', '{before(name).name}'] {{}}\n".encode()
     assert ran(line).stdout == expected
@@ -107,15 +128,83 @@ def test_after_a_call_nothing_stops_the_agent(tmp_path: Path, name: str) -> None
             assert ran(with_program(tmp_path, name, "raise SystemExit(2)", point), LONG).returncode == 0
 
 
-def test_a_command_is_read_as_it_was_written() -> None:
+@pytest.mark.parametrize("name", JSON)
+@pytest.mark.parametrize("ending", ["exit 1", "kill -9 $$", "", "gone", "not executable", "no program"])
+def test_a_compiled_program_that_fails_denies_the_call(
+    tmp_path: Path, name: str, ending: str, shim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = tmp_path / "it's compiled"
+    if ending != "gone":
+        fast.write_text("\x7fELF" if ending == "no program" else f"#!/bin/sh\n{ending}\nexit 3\n")
+        fast.chmod(0o644 if ending == "not executable" else 0o755)
+    monkeypatch.setattr(settings, "compiled_shim", lambda: str(fast))
+
+    done = ran(command_line(host(name), before(name)), LONG)
+
+    assert done.returncode == 2
+    assert f"takeback hook uninstall {name}" in done.stderr.decode()
+    for point in host(name).EVENTS:
+        if not point.before:
+            assert ran(command_line(host(name), point), LONG).returncode == 0
+
+
+def test_a_compiled_program_beside_the_other_is_used_if_it_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(settings, "shim_path", lambda: str(tmp_path / "shim.py"))
+    python = [sys.executable, "-I", "-S", str(tmp_path / "shim.py"), "codex"]
+    assert shim_words("codex") == python
+    (tmp_path / "shim").write_text("")
+    assert shim_words("codex") == python
+    (tmp_path / "shim").chmod(0o755)
+    assert shim_words("codex") == [str(tmp_path / "shim"), *python]
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_an_installation_of_the_python_program_becomes_one_of_the_compiled_program(
+    name: str, shim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = host(name)
+    theirs: dict[str, Any] = {
+        "hooks": {before(name).name: [{"hooks": [{"type": "command", "command": "mine"}]}]}
+    }
+    monkeypatch.setattr(settings, "compiled_shim", lambda: "")
+    old = with_hooks(one, "", theirs)
+    monkeypatch.setattr(settings, "compiled_shim", lambda: shim)
+
+    new = with_hooks(one, "", old)
+
+    assert (new == old) is (not shim)
+    for document, compiled in ((old, ""), (new, shim)):
+        assert {(found.python, found.shim, found.compiled) for found in commands_in(document)} == {
+            (sys.executable, shim_path(), compiled)
+        }
+        assert len(list(commands_in(document))) == len(one.EVENTS)
+        assert without_hooks(document)["hooks"] == theirs["hooks"]
+
+
+def test_the_plugin_of_opencode_is_known_with_both(shim: str) -> None:
+    (found,) = plugin_commands(plugin_text(host("opencode"), "/a store"))
+    assert (found.python, found.shim, found.store, found.compiled) == (
+        sys.executable,
+        shim_path(),
+        "/a store",
+        shim,
+    )
+
+
+def test_a_command_is_read_as_it_was_written(shim: str) -> None:
     for store in ("", "/a store", "/it's", "/a||b"):
         line = command_line(host("claude-code"), before("claude-code"), store)
         found = parsed_command("PreToolUse", line)
         assert found is not None
-        assert (found.shim, found.store) == (shim_path(), store)
-        assert os.path.exists(found.python)
+        assert (found.shim, found.store, found.compiled) == (shim_path(), store, shim)
+        assert found.python == sys.executable
     assert parsed_command("PreToolUse", "./mine.sh") is None
     assert parsed_command("PreToolUse", None) is None
     old = "python3 /opt/takeback/frontends/agents/shim.py claude-code PreToolUse"
-    assert parsed_command("PreToolUse", old) is not None
+    found = parsed_command("PreToolUse", old)
+    assert found is not None
+    assert (found.python, found.compiled) == ("python3", "")
     assert parsed_command("PreToolUse", f"{old} 'unfinished") is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from takeback.frontends.agents.settings import shim_path
+from takeback.frontends.agents.settings import compiled_shim, shim_path
 from tests.e2e.conftest import CommandLine
 from tests.world import World, picture
 
@@ -205,6 +206,38 @@ def test_entries_that_are_broken_are_named(takeback: CommandLine, home: Path) ->
     assert "The interpreter /gone/python does not exist." in problems
     assert "The hook program /opt/old/takeback/frontends/agents/shim.py does not exist." in problems
     assert "another installation" in problems
+
+
+def test_status_says_which_hook_program_is_used(takeback: CommandLine, home: Path, tmp_path: Path) -> None:
+    takeback.done("hook", "install", "claude-code")
+    file = home / ".claude/settings.json"
+    fast = tmp_path / "a fast shim"
+    put(fast, "")
+    here = f"{compiled_shim()} " if compiled_shim() else ""
+
+    def told(before: str) -> tuple[str, list[str], str]:
+        document = json.loads(file.read_text())
+        for entry in (
+            one for groups in document["hooks"].values() for group in groups for one in group["hooks"]
+        ):
+            first, flag, inner = shlex.split(entry["command"])
+            inner = before + inner[inner.index(f"{sys.executable} -I") :]
+            entry["command"] = shlex.join([first, flag, inner])
+        file.write_text(json.dumps(document))
+        found = status(takeback, "claude-code")["files"][0]
+        return found["shim"], found["problems"], takeback.done("hook", "status", "claude-code").out
+
+    shim, problems, out = told(f"{shlex.quote(str(fast))} ")
+    assert (shim, problems) == ("compiled", [])
+    assert "  shim     compiled\n" in out
+    fast.unlink()
+    shim, problems, _ = told(f"{shlex.quote(str(fast))} ")
+    assert (shim, problems) == ("compiled", [f"The compiled hook program {fast} does not exist."])
+    shim, problems, out = told("")
+    assert (shim, problems) == ("python", [])
+    assert ("`takeback hook install` again" in out) is bool(here)
+    takeback.done("hook", "install", "claude-code")
+    assert (here in file.read_text(), str(fast) in file.read_text()) == (True, False)
 
 
 def test_a_daemon_that_answers_is_seen(takeback: CommandLine, store: Path) -> None:

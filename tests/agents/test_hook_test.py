@@ -12,6 +12,7 @@ from takeback.errors import Failed
 from takeback.frontends.agents import trial
 from takeback.frontends.agents.install import settings_of
 from takeback.frontends.agents.proof import last_proof
+from takeback.frontends.agents.settings import compiled_shim
 from takeback.frontends.agents.trial import Program, TrialPoint, hooks_to_test, tried
 from tests.agents import puppet
 from tests.agents.family import AGENTS, binary
@@ -210,7 +211,7 @@ def test_only_our_hooks_are_copied_and_their_store_is_not_the_users(
     said = takeback.done("hook", "test", "claude-code", "--program", program(tmp_path)).out
 
     assert said.splitlines() == [
-        "Claude Code 2.1.400, hooks of ~/.claude/settings.json:",
+        f"Claude Code 2.1.400, hooks of ~/.claude/settings.json (shim: {'compiled' if compiled_shim() else 'python'}):",
         "  yes  The shell call was recorded, with the 4 paths that it changed.",
         "  yes  The edit was recorded, with the file that it changed.",
         *(

@@ -175,6 +175,23 @@ def test_the_payload_gets_through_and_so_do_the_answer_and_a_refusal(tmp_path: P
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"No.\n")
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_compiled_shim_beside_it_is_used(tmp_path: Path, answers: bool) -> None:
+    data, place = tmp_path / "data", tmp_path / "a place"
+    data.mkdir()
+    place.mkdir()
+    (data / "shim").write_text(f"{sys.executable}\n{place}/shim.py\n")
+    (place / "shim.py").write_text("import sys; print(sys.argv[1:], len(sys.stdin.read()))")
+    rest = "echo compiled; cat >/dev/null" if answers else 'exec "$@"'
+    (place / "shim").write_text(f"#!/bin/sh\n{rest}\n")
+
+    for mode, is_used in ((0o755, answers), (0o644, False)):
+        (place / "shim").chmod(mode)
+        done = ran("PreToolUse", "/usr/bin:/bin", LONG, CLAUDE_PLUGIN_DATA=str(data))
+        wanted = "compiled\n" if is_used else f"['claude-code', 'PreToolUse'] {len(LONG)}\n"
+        assert (done.returncode, done.stdout.decode()) == (0, wanted)
+
+
 # Beside hooks in the settings.
 
 

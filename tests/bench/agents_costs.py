@@ -4,6 +4,7 @@ Beside it in the same run: the same calls without hooks, with hooks that do noth
 """
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+from takeback.frontends.agents.settings import compiled_shim as compiled_beside
+from takeback.frontends.agents.settings import shim_path
 from tests.agents.acts import daemons
 from tests.agents.family import Hooks, Shell
 from tests.agents.play import Act, Now, Prompt, Scene, play
+from tests.agents.shims import FakeDaemon, compiled_shim, words_of
 from tests.agents.stage import clear, git
 from tests.agents.talk import Talk, talking, until
 from tests.bench.measure import Line, Table, Wishes, seconds_of
@@ -126,11 +130,17 @@ def _in_claude_code(wishes: Wishes, files: int) -> list[Line]:
             for home in homes.values():
                 clear(home)
     middle = {name: statistics.median(values) for name, values in taken.items()}
+    shim = "compiled" if compiled_beside() else "Python"
     added, least = middle[_OURS] - middle[_NONE], middle[_EMPTY] - middle[_NONE]
     what = f"added to a shell call in Claude Code, {files:,} files"
     return [
         Line(what, added, "s", f"by {_EMPTY}", least, None, "cost"),
-        Line("  bar of the Python shim" if files == FEW else "  bar with a feed", added, "s", bar=0.060),
+        Line(
+            f"  bar of the {shim} shim" if files == FEW else "  bar with a feed",
+            added,
+            "s",
+            bar=0.060 if shim == "Python" else 0.035,
+        ),
         Line("  the whole call", middle[_OURS], "s", _NONE, middle[_NONE], None, "cost"),
     ]
 
@@ -186,13 +196,30 @@ def _daemon(wishes: Wishes, files: int) -> list[Line]:
             for number in range(more):
                 _call(talk, calls + number, [], [])
             grown = memory(talk.daemon())
-    nothing = _started_for_nothing()
+    nothing, shims = _started_for_nothing(), _shims(directory, 15 if wishes.quick else 60)
     bar = 0.006 if files == FEW else None
     return [
         Line(f"daemon: processor time of a call that changes 4 KB, {files:,} files", used, "s", bar=bar),
         Line("  against what it is at least", used, "s", "two syncs, a look, a hash", least, None, "cost"),
-        Line("  shim before the call", statistics.median(before), "s", "python -I -S", nothing, None, "cost"),
-        Line("  shim after the call", statistics.median(after), "s", "python -I -S", nothing, None, "cost"),
+        Line(
+            "  Python shim before the call",
+            statistics.median(before),
+            "s",
+            "python -I -S",
+            nothing,
+            None,
+            "cost",
+        ),
+        Line(
+            "  Python shim after the call",
+            statistics.median(after),
+            "s",
+            "python -I -S",
+            nothing,
+            None,
+            "cost",
+        ),
+        *shims,
         Line(f"daemon: memory after the first look, {files:,} files", idle, "B", bar=80e6),
         Line(f"daemon: memory after {calls + more:,} calls", grown, "B", "before them", idle, 1.1, "cost"),
         Line("  of all", grown, "B", bar=80e6),
@@ -249,6 +276,40 @@ def _raw(talk: Talk, calls: int) -> float:
             file.write(b"x" * 500)
             os.fsync(file.fileno())
     return (time.process_time() - start) / calls
+
+
+def _shims(directory: Path, times: int) -> list[Line]:
+    """Both hook programs in turns, with a daemon that answers at once: clock and processor time."""
+    programs: dict[str, Path | None] = {"Python": None, "compiled": None}
+    try:
+        programs["compiled"] = compiled_shim(directory / "shim")
+    except AssertionError:
+        del programs["compiled"]  # no compiler
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    store = directory / "answers at once"
+    environment = {**os.environ, "TAKEBACK_STORE": str(store)}
+    with FakeDaemon(store, [b"0 3 0\n{}\n"]):
+        for turn in range(times + 1):
+            for name, compiled in programs.items():
+                words = words_of(compiled, shim_path(), "claude-code", "PreToolUse")
+                used, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+                subprocess.run(
+                    words, input=b"x" * 4096, env=environment, stdout=subprocess.DEVNULL, check=True
+                )
+                clock, now = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+                processor = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+                taken[name] += [(clock, processor)] if turn else []
+    middle = {
+        name: [statistics.median(one) for one in zip(*values, strict=True)] for name, values in taken.items()
+    }
+    lines: list[Line] = []
+    for at, what in enumerate(("clock", "processor time")):
+        for name, values in middle.items():
+            more = ("the Python one", middle["Python"][at], None, "cost") if name != "Python" else ()
+            lines.append(
+                Line(f"  {name} shim and a daemon that answers at once: {what}", values[at], "s", *more)
+            )
+    return lines
 
 
 def _started_for_nothing() -> float:

@@ -179,9 +179,8 @@ def test_the_readme_says_which_version_of_python_and_which_licence() -> None:
 def test_fresh_eyes_22_the_manual_pages_are_up_to_date_and_go_into_the_wheel() -> None:
     """`make docs-generate` writes them; `make wheel-smoke` finds them installed."""
     assert {one.name: one.read_text() for one in MANUAL.iterdir()} == manual()
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["build-backend"]["data"] == {
-        "data": "docs/man"
-    }
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"]["shared-data"] == {"docs/man/share": "share"}
     assert MANUAL.relative_to(ROOT / "docs" / "man").as_posix() == "share/man/man1"
 
 

@@ -31,7 +31,10 @@ look() {
 }
 
 if [ "$event" = SessionStart ]; then look; else known || look; fi || lost "takeback is not installed, or it is broken"
-"$python" -I -S "$shim" claude-code "$event" && exit 0
+# The compiled one lies beside it, where there is one. What it cannot answer it hands over to the command that follows.
+compiled=${shim%.py}
+[ -f "$compiled" ] && [ -x "$compiled" ] || compiled=
+${compiled:+"$compiled"} "$python" -I -S "$shim" claude-code "$event" && exit 0
 status=$?
 cat >/dev/null
 [ "$event" = PreToolUse ] || exit 0

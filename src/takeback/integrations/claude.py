@@ -6,7 +6,6 @@ report is one effect.
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from takeback.errors import Misuse
 from takeback.frontends.agents import relay
 from takeback.frontends.agents.hosts import HookPoint
 from takeback.frontends.agents.hosts.claude_code import EVENTS
-from takeback.frontends.agents.settings import shim_path
+from takeback.frontends.agents.settings import shim_words
 from takeback.model.boot_clock import fields_of
 from takeback.model.words import install_hint
 from takeback.storage.sqlite.store import default_path, is_remote, meant_path
@@ -170,7 +169,7 @@ class _OwnHook:
     def _sent(self, given: Mapping[str, Any]) -> tuple[int, str, str]:
         import subprocess
 
-        words = [sys.executable, "-I", "-S", shim_path(), relay.SDK, self._point.name]
+        words = [*shim_words(relay.SDK), self._point.name]
         done = subprocess.run(
             words,
             input=json.dumps(given, default=repr),

@@ -9,7 +9,7 @@ from takeback.errors import TakebackError
 from takeback.frontends.agents import evidence, relay
 from takeback.frontends.agents.event import Answer, Event, Kind
 from takeback.frontends.agents.guard import WHY, Guarded, refusal, this_process
-from takeback.frontends.agents.settings import prefix_path, shim_path, switches_off
+from takeback.frontends.agents.settings import compiled_shim, prefix_path, shim_path, switches_off
 from takeback.model.resource import path_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class SelfGuard:
 def guarded(store: str, note: str, settings: Iterable[str]) -> Iterator[Guarded]:
     yield Guarded("takeback's store", store, is_tree=True)
     yield Guarded("the notes about takeback's store", os.path.dirname(note), is_tree=True)
-    for program in (shim_path(), relay.__file__, prefix_path()):
+    for program in filter(None, (shim_path(), relay.__file__, prefix_path(), compiled_shim())):
         yield Guarded("takeback's hook program", program)
     yield from (Guarded("the settings with takeback's hooks", path) for path in settings)
 

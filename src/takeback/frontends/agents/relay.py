@@ -6,6 +6,8 @@ the call is denied. Before a call it denies whatever goes wrong; after one it ne
 A request is a line `takeback 1 HOST EVENT PID LENGTH LENGTH ROOT`, then the environment and the payload. The answer is
 a line `EXIT LENGTH LENGTH`, then what goes to the standard output and to the standard error; or the line `again`, from
 a daemon that makes room for another version.
+
+Where a compiler made the wheel, `shim.c` does this when a daemon answers, and becomes this program when none does.
 """
 
 import posix
@@ -36,23 +38,28 @@ _TOLD = (
     "USER",
 )
 _MOST = 64 << 20  # bytes of a payload
+_LATE = "its daemon did not answer in time."
+ANSWERED = "answered"
 ROOT = __file__.rsplit("/", 4)[0]  # where the package lies
 
 
 def main(arguments: list[str]) -> int:
-    host, event = (*arguments, "", "")[:2]
+    """`HOST EVENT`, and from the compiled shim how far it came: the seconds that are left, or that it was answered."""
+    host, event, how_far = (*arguments, "", "", "")[:3]
     before = event in BEFORE
     try:
-        exit, out, err = _asked(host, event, _BEFORE_SECONDS if before else _SECONDS)
+        seconds = _BEFORE_SECONDS if before else _SECONDS
+        answer = _read() if how_far == ANSWERED else _asked(host, event, float(how_far or seconds))
+        exit, out, err = _understood(answer)
+        _write(1, out)
+        _write(2, err)
+        return exit
     except Exception as error:  # noqa: BLE001 whatever it is, no call runs without an answer
         reason = str(error) if isinstance(error, Unanswered) else f"{type(error).__name__}: {error}"
         if not before:
             return 0
         _write(2, refusal(host, reason))
         return DENIED
-    _write(1, out)
-    _write(2, err)
-    return exit
 
 
 class Unanswered(Exception):
@@ -72,15 +79,21 @@ def off_switch(host: str) -> str:
     return f"`takeback hook uninstall {host}` switches takeback off."
 
 
-def _asked(host: str, event: str, seconds: float) -> tuple[int, bytes, bytes]:
+def _asked(host: str, event: str, seconds: float) -> bytes:
     payload, environment = _read(), _environment()
     head = f"takeback 1 {host} {event} {posix.getppid()} {len(environment)} {len(payload)} {ROOT}\n"
     request = head.encode("utf-8", "surrogateescape") + environment + payload
     answer, until = b"", monotonic() + seconds
     for _ in range(_TIMES):
-        answer = _exchanged(request, until - monotonic())
+        if (left := until - monotonic()) <= 0:
+            raise Unanswered(_LATE)
+        answer = _exchanged(request, left)
         if answer not in (b"", b"again\n"):
             break
+    return answer
+
+
+def _understood(answer: bytes) -> tuple[int, bytes, bytes]:
     line, _, rest = answer.partition(b"\n")
     try:
         exit, out, err = map(int, line.split())
@@ -124,14 +137,14 @@ def store() -> bytes:
 def _exchanged(request: bytes, seconds: float) -> bytes:
     connection = _connected()
     try:
-        connection.settimeout(max(seconds, 0.001))
+        connection.settimeout(seconds)
         connection.sendall(request)
         parts: list[bytes] = []
         while part := connection.recv(1 << 16):
             parts.append(part)
         return b"".join(parts)
     except TimeoutError:
-        raise Unanswered("its daemon did not answer in time.") from None
+        raise Unanswered(_LATE) from None
     except (ConnectionResetError, BrokenPipeError):
         return b""  # one that was killed may still be reached for a moment
     except OSError as error:

@@ -25,12 +25,25 @@ class HookCommand(NamedTuple):
     python: str = ""
     shim: str = ""
     store: str = ""
+    compiled: str = ""  # empty if the interpreter is started at once
 
 
 def shim_path() -> str:
     import takeback.frontends.agents as here
 
     return os.path.join(os.path.dirname(os.path.abspath(here.__file__ or "")), "shim.py")
+
+
+def compiled_shim() -> str:
+    """Beside the other one; empty where no compiler made one."""
+    place = shim_path().removesuffix(".py")
+    return place if os.path.isfile(place) and os.access(place, os.X_OK) else ""
+
+
+def shim_words(name: str) -> list[str]:
+    """What a hook of this host starts, but for the event. The compiled one becomes the rest where it cannot answer."""
+    compiled = compiled_shim()
+    return [*([compiled] if compiled else []), sys.executable, "-I", "-S", shim_path(), name]
 
 
 def command_line(host: Host, point: HookPoint, store: str = "") -> str:
@@ -46,8 +59,7 @@ def command_line(host: Host, point: HookPoint, store: str = "") -> str:
             "This Python does not know its own path, so no hook can name it.",
             hint="Run takeback from an installation.",
         )
-    shim = shim_path()
-    call = join([sys.executable, "-I", "-S", shim, host.NAME, point.name])
+    call = join([*shim_words(host.NAME), point.name])
     if store:
         call = f"{_STORE}={quote(store)} {call}"
     if not point.before:
@@ -56,7 +68,7 @@ def command_line(host: Host, point: HookPoint, store: str = "") -> str:
         "takeback is missing or broken, so this call did not run. "
         f"Switch it off: takeback hook uninstall {host.NAME} (or remove its hooks from the settings of {host.TITLE})."
     )
-    known = f"[ $s -eq 2 ] && [ -f {quote(shim)} ]"
+    known = f"[ $s -eq 2 ] && [ -f {quote(shim_path())} ]"
     return "/bin/sh -c " + quote(
         f'{call} || {{ s=$?; cat >/dev/null; {known} || echo "{lost}" >&2; exit 2; }}'
     )
@@ -75,8 +87,13 @@ def parsed_command(event: str, command: object) -> HookCommand | None:
     except (ValueError, IndexError):  # someone has edited it
         return HookCommand(event, command)
     store = words.pop(0).removeprefix(f"{_STORE}=") if words[:1] and words[0].startswith(f"{_STORE}=") else ""
-    shim = next((word for word in words if _SHIM.search(word)), "")
-    return HookCommand(event, command, words[0] if words else "", shim, store)
+    return _hook_command(event, command, words, store)
+
+
+def _hook_command(event: str, command: str, words: list[str], store: str) -> HookCommand:
+    at = next((at for at, word in enumerate(words) if _SHIM.search(word)), len(words))
+    *before, python = ["", "", *(word for word in words[:at] if not word.startswith("-"))]
+    return HookCommand(event, command, python, (*words, "")[at], store, before[-1])
 
 
 # Documents.
@@ -328,8 +345,11 @@ def plugin_text(host: Host, store: str = "") -> bytes:
     place = os.path.join(os.path.dirname(os.path.abspath(hosts.__file__)), "opencode.js")
     with open(place, encoding="utf-8") as file:
         text = file.read()
-    call = [sys.executable, "-I", "-S", shim_path(), host.NAME]
-    return text.replace('["TAKEBACK"]', json.dumps(call)).replace('"STORE"', json.dumps(store)).encode()
+    return (
+        text.replace('["TAKEBACK"]', json.dumps(shim_words(host.NAME)))
+        .replace('"STORE"', json.dumps(store))
+        .encode()
+    )
 
 
 def plugin_commands(data: bytes) -> tuple[HookCommand, ...]:
@@ -343,4 +363,4 @@ def plugin_commands(data: bytes) -> tuple[HookCommand, ...]:
     except ValueError:
         return (HookCommand("plugin", text),)
     store = re.search(r'^const STORE = (".*")$', text, re.MULTILINE)
-    return (HookCommand("plugin", found[1], words[0], words[3], json.loads(store[1]) if store else ""),)
+    return (_hook_command("plugin", found[1], words, json.loads(store[1]) if store else ""),)

@@ -26,7 +26,7 @@ from takeback.frontends.agents.install import (
     why_mode,
 )
 from takeback.frontends.agents.plugins import CLAUDE, PLUGIN_STAYS, TWICE, plugins_in
-from takeback.frontends.agents.settings import shim_path
+from takeback.frontends.agents.settings import compiled_shim, shim_path
 from takeback.frontends.cli.command import (
     DRY_RUN,
     RUN,
@@ -44,7 +44,6 @@ from takeback.storage.sqlite.store import is_remote
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
-    from takeback.frontends.cli.session.hook_proof import InstalledHooks
     from takeback.model.effect import Effect
 
 _HOST = positional("host", "AGENT", f"one of {', '.join(NAMES)}", nargs="?", choices=NAMES)
@@ -111,7 +110,8 @@ def _shim(asked: Asked) -> int:
     import sys
 
     asked.screen.say(f"{sys.executable}\n{shim_path()}")
-    asked.screen.give({"interpreter": sys.executable, "program": shim_path()})
+    told = {"interpreter": sys.executable, "program": shim_path(), "compiled": compiled_shim()}
+    asked.screen.give(told)
     return 0
 
 
@@ -301,7 +301,7 @@ def _test(asked: Asked) -> int:
 
 def _status(asked: Asked) -> int:
     from takeback.frontends.agents.obstacles import obstacles, version_of
-    from takeback.frontends.cli.session.hook_proof import looked_at, standing, standing_json
+    from takeback.frontends.cli.session.hook_proof import file_told, looked_at, standing, standing_json
 
     project = os.getcwd()
     levels = [
@@ -332,7 +332,7 @@ def _status(asked: Asked) -> int:
                 "mode": mode if on or plugins else "",
                 "why": why_mode(host(name), mode) if on or plugins else "",
                 "files": [
-                    {**_file_told(one), "proof": standing_json(proof) if proof else None}
+                    {**file_told(one), "proof": standing_json(proof) if proof else None}
                     for one, proof in zip(installs, proofs, strict=True)
                 ],
                 "obstacles": [
@@ -354,17 +354,9 @@ def _status(asked: Asked) -> int:
     return 0
 
 
-def _file_told(one: "InstalledHooks") -> dict[str, Any]:
-    return {
-        "level": "user" if one.settings.user else "project",
-        "file": one.settings.file,
-        "events": [entry.event for entry in one.found],
-        "store": next((entry.store for entry in one.found if entry.store), ""),
-        "problems": [*([one.trouble] if one.trouble else []), *one.problems],
-    }
-
-
 def _say_status(asked: Asked, told: dict[str, Any]) -> None:
+    from takeback.frontends.cli.session.hook_proof import said_shim
+
     screen = asked.screen
     if not told["installed"] and not any(one["problems"] for one in told["files"]):
         if told["here"] or asked.options.host:
@@ -379,6 +371,7 @@ def _say_status(asked: Asked, told: dict[str, Any]) -> None:
             screen.say(
                 f"  {one['level']:<7}  {from_here(one['file'])}  {counted(len(one['events']), 'hook')}"
             )
+            screen.say(f"  shim     {said_shim(one['shim'])}")
         for problem in one["problems"]:
             screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
         if one["proof"]:

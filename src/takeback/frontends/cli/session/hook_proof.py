@@ -12,7 +12,7 @@ from takeback.frontends.agents.install import HookSettings, content_of, found_in
 from takeback.frontends.agents.launch import launcher
 from takeback.frontends.agents.obstacles import obstacles, version_at
 from takeback.frontends.agents.proof import Proof, keep, last_proof, print_of, proof_of
-from takeback.frontends.agents.settings import HookCommand, shim_path
+from takeback.frontends.agents.settings import HookCommand, compiled_shim, shim_path
 from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
@@ -40,6 +40,7 @@ class InstalledHooks(NamedTuple):
         for what, paths in (
             ("The interpreter", {one.python for one in self.found}),
             ("The hook program", {one.shim for one in self.found}),
+            ("The compiled hook program", {one.compiled for one in self.found} - {""}),
         ):
             told += [
                 f"{what} {path or '(unknown)'} does not exist." for path in paths if not os.path.exists(path)
@@ -48,12 +49,38 @@ class InstalledHooks(NamedTuple):
             told.append(f"The hooks are of another installation: {listed(sorted(other))}.")
         return told
 
+    @property
+    def shim(self) -> str:
+        """What the hooks start: `compiled` or `python`; empty without hooks."""
+        if not self.found:
+            return ""
+        return "compiled" if all(one.compiled for one in self.found) else "python"
+
+
+def said_shim(shim: str) -> str:
+    if shim == "compiled":
+        return "compiled"
+    if compiled_shim():
+        return "Python; `takeback hook install` again chooses the compiled one, which is faster"
+    return "Python; this installation has no compiled one"
+
 
 def looked_at(settings: HookSettings) -> InstalledHooks:
     try:
         return InstalledHooks(settings, found_in(settings, content_of(settings.file)))
     except TakebackError as error:
         return InstalledHooks(settings, (), str(error))
+
+
+def file_told(one: InstalledHooks) -> dict[str, Any]:
+    return {
+        "level": "user" if one.settings.user else "project",
+        "file": one.settings.file,
+        "events": [entry.event for entry in one.found],
+        "shim": one.shim,
+        "store": next((entry.store for entry in one.found if entry.store), ""),
+        "problems": [*([one.trouble] if one.trouble else []), *one.problems],
+    }
 
 
 class ProofNow(NamedTuple):
@@ -115,17 +142,24 @@ def test_hooks(asked: Asked, settings: HookSettings) -> int:
     program = Program(path, version_at(path))
     screen.remark(f"{program.shown(title)} runs apart from your settings, against a model on this machine.")
     points = tried(settings, data, program, os.environ)
-    proof = proof_of(settings, found_in(settings, data), program, points, takeback.api.now())
+    found = found_in(settings, data)
+    proof = proof_of(settings, found, program, points, takeback.api.now())
     store = own_directory(asked)
     if not exists(store):
         with takeback.api.open(store):
             pass  # a store is made in a directory that is empty
     keep(store, proof)
     in_the_way = obstacles(settings.host.NAME, os.environ, os.getcwd())
-    _say(asked, settings, proof, in_the_way)
+    shim = InstalledHooks(settings, found).shim
+    _say(asked, settings, proof, shim, in_the_way)
     errors = [_not_proven(proof, title)] if not proof.proven else []
-    told = {"agent": proof.agent, "level": "user" if settings.user else "project", "file": proof.file}
-    screen.give({**told, **proof_json(proof), "obstacles": list(in_the_way)} | as_field(screen, errors))
+    told: dict[str, Any] = {
+        "agent": proof.agent,
+        "level": "user" if settings.user else "project",
+        "file": proof.file,
+    }
+    told |= {**proof_json(proof), "shim": shim, "obstacles": list(in_the_way)}
+    screen.give(told | as_field(screen, errors))
     return told_trouble(screen, errors)
 
 
@@ -143,9 +177,10 @@ def _program(settings: HookSettings, named: str) -> str:
     )
 
 
-def _say(asked: Asked, settings: HookSettings, proof: Proof, in_the_way: tuple[str, ...]) -> None:
+def _say(asked: Asked, settings: HookSettings, proof: Proof, shim: str, in_the_way: tuple[str, ...]) -> None:
     screen = asked.screen
-    screen.say(f"{settings.host.TITLE} {proof.version}".strip() + f", hooks of {from_here(settings.file)}:")
+    by = f"{settings.host.TITLE} {proof.version}".strip()
+    screen.say(f"{by}, hooks of {from_here(settings.file)} (shim: {shim}):")
     for _, held, seen in proof.checks:
         mark = screen.paint("yes", "green") if held else screen.paint("no ", "red")
         screen.say(f"  {mark}  {clean(seen)}")
