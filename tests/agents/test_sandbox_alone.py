@@ -263,6 +263,7 @@ def test_what_is_left_running_is_ended_and_it_is_said_how_it_stays(boxed: Boxed)
     assert "must keep running is started with `run_in_background`" in done.stderr
 
 
+@pytest.mark.sampled(2)  # root, or an ordinary user
 def test_no_way_leads_to_the_store_the_settings_or_the_daemon(boxed: Boxed) -> None:
     place, home = boxed.place, boxed.place.home
     program = boxed.program("sandboxed.py")

@@ -5,15 +5,19 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import takeback
+from takeback.adapters.watch.watched_root import WatchedRoot
 from takeback.errors import Refused
-from takeback.frontends.agents.event import unexpected
+from takeback.frontends.agents import sessions as agent_sessions
+from takeback.frontends.agents.event import Event, Kind, Tool, unexpected
 from takeback.model.effect import State
 from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
@@ -346,3 +350,31 @@ def test_a_call_of_more_changes_than_the_kernel_queues(talk: Talk):
     assert len(effect.targets) >= 12_000
     made = [target for target in effect.targets if "/many/" in target.resource]
     assert {bool(doubt_of(target)) for target in made} == {not talk.knows}
+
+
+def test_a_person_is_shown_how_far_a_long_first_look_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (project := tmp_path / "project").mkdir()
+    (project / "one").write_text("1\n")
+    goes_on, looked = threading.Event(), WatchedRoot._read
+
+    def held_up(*given: Any, **more: Any) -> Any:
+        assert goes_on.wait(20)
+        return looked(*given, **more)
+
+    monkeypatch.setattr(WatchedRoot, "_read", held_up)
+    monkeypatch.setattr(agent_sessions, "PROMPT_SECONDS", 0.2)
+    monkeypatch.setattr(agent_sessions, "_LONG_SECONDS", 0.1)
+    held = agent_sessions.Sessions(os.environ["TAKEBACK_STORE"])
+    event = Event(Kind.PROMPT, "claude-code", "s-1", str(project), agent=os.getpid(), text="go")
+    try:
+        said = held.answer(event, {}).notice
+        assert f"takeback is looking at {project} (1 path so far), so that" in said, said
+        threading.Timer(0.3, goes_on.set).start()
+        call = event._replace(kind=Kind.BEFORE_CALL, tool=Tool.SHELL, command="true", call="1", name="Bash")
+        assert re.search(
+            f"This call waited 0 seconds until takeback had looked at {project}", held.answer(call, {}).notice
+        )
+        assert held.answer(event._replace(text="more"), {}).notice == ""
+    finally:
+        goes_on.set()
+        held.close()

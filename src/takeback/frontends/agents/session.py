@@ -139,8 +139,9 @@ class Session:
         self._tb.store.shrink()
         libc().give_memory_back()
 
-    def wait_for_look(self, seconds: float) -> None:
-        self._looked.wait(seconds)
+    def wait_for_look(self, seconds: float) -> bool:
+        """Whether it is done by then."""
+        return self._looked.wait(seconds)
 
     def _begun_between(self) -> "Watch":
         return self._begun(self._watch_between())

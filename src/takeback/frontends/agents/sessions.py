@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from takeback.errors import Refused, TakebackError
@@ -12,6 +12,7 @@ from takeback.frontends.agents.event import Answer, Event, Kind, Tool
 from takeback.frontends.agents.hosts import host, is_note
 from takeback.frontends.agents.lookout import SelfGuard
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
+from takeback.model.progress import Progress
 from takeback.model.settings import DAY
 
 if TYPE_CHECKING:
@@ -20,6 +21,37 @@ if TYPE_CHECKING:
 IDLE_DAYS = 7  # then a session counts as ended
 _HOUR = 3600
 _LOOK_SECONDS = 270  # that a call waits for the first look; less than the shim waits
+_LONG_SECONDS = 3  # that it waits without a word
+
+
+class LookCount(Progress):
+    """How far the first look at a project is. It counts and draws nothing."""
+
+    def __init__(self) -> None:
+        self._items, self._expected, self._noun = 0, 0, ""
+
+    def stage(self, doing: str, noun: str = "path", ticks: bool = False) -> AbstractContextManager[None]:
+        self._items, self._expected, self._noun = 0, 0, noun
+        return super().stage(doing, noun, ticks)
+
+    def expect(self, items: int = 0, bytes: int = 0) -> None:
+        self._expected += items
+
+    def moved(self, bytes: int = 0, items: int = 0) -> None:
+        self._items += items
+
+    def __str__(self) -> str:
+        """Empty as long as there is nothing to count."""
+        from takeback.adapters.file.states import counted
+
+        if not self._items:
+            return ""
+        known = counted(self._expected, self._noun)
+        return (
+            f" ({self._items:,} of {known})"
+            if self._expected
+            else f" ({counted(self._items, self._noun)} so far)"
+        )
 
 
 class Sessions:
@@ -27,8 +59,10 @@ class Sessions:
 
     def __init__(self, store: str) -> None:
         import takeback
+        from takeback.api import opened_of
 
         self._tb = takeback.open(store)
+        opened_of(self._tb).progress = self._count = LookCount()
         self._open: dict[tuple[str, str], Session] = {}
         self._lock = threading.RLock()
         self._lineage: Lineage | None = None
@@ -45,10 +79,7 @@ class Sessions:
             session = self._session(event, environment)
         if session is None:
             return Answer()
-        if event.kind is Kind.BEFORE_CALL and event.tool in (Tool.SHELL, Tool.OTHER):
-            session.wait_for_look(_LOOK_SECONDS)
-        elif event.kind is Kind.PROMPT:
-            session.wait_for_look(PROMPT_SECONDS)
+        looking = self._waited_for_look(session, event)
         with self._lock:
             news = self._lookout.news(event, environment)
             try:
@@ -63,7 +94,26 @@ class Sessions:
             elif event.kind is Kind.AFTER_CALL:
                 self._lookout.remember()
             context = "\n".join(filter(None, (answer.context, news.context)))
-            return answer._replace(context=context, notice=answer.notice or news.notice)
+            notice = "\n".join(filter(None, (looking, answer.notice or news.notice)))
+            return answer._replace(context=context, notice=notice)
+
+    def _waited_for_look(self, session: Session, event: Event) -> str:
+        """What a person reads while the first look at a large project goes on, and after a command waited for it."""
+        began = time.monotonic()
+        if event.kind is Kind.PROMPT and not session.wait_for_look(PROMPT_SECONDS):
+            return (
+                f"takeback is looking at {session.project}{self._count}, so that shell commands can be undone. "
+                "The first of them waits until this is done."
+            )
+        if event.kind is Kind.BEFORE_CALL and event.tool in (Tool.SHELL, Tool.OTHER):
+            session.wait_for_look(_LOOK_SECONDS)
+            waited = time.monotonic() - began
+            if waited > _LONG_SECONDS:
+                return (
+                    f"This call waited {waited:.0f} seconds until takeback had looked at {session.project}. "
+                    "The calls after it do not wait."
+                )
+        return ""
 
     def _session(self, event: Event, environment: Mapping[str, str]) -> "Session | None":
         name = (event.host, event.session)
