@@ -35,8 +35,8 @@ os.environ["XDG_STATE_HOME"] = "/nonexistent/set-by-tests-conftest"
 place_for_tests()
 
 # The machine is noisy: no deadline. CI repeats the same examples: it fails for a change, not by chance.
-settings.register_profile("here", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("here", deadline=None, print_blob=True, max_examples=40)
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, max_examples=40)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "here")
 
 

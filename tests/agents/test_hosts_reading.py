@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from takeback.frontends.agents.event import Event, Kind, Tool, fingerprint
@@ -311,7 +311,6 @@ KEYS = sorted(
 )
 
 
-@settings(max_examples=30)
 @given(st.sampled_from(NAMES), st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_any_json_is_read_without_an_error(name: str, payload: dict[str, Any]) -> None:
     event = host(name).read(json.loads(json.dumps(payload)), {}, 1)

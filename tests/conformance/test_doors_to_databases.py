@@ -44,14 +44,14 @@ class TestSqlite(DoorSuite):
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(12, always=("postgres, one statement: delete with cascade",))
+@pytest.mark.sampled(20, always=("postgres, one statement: delete with cascade",))
 class TestPostgres(DoorSuite):
     @pytest.fixture(params=doors("postgres", Door("postgres", statement, TRUNCATE)), ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(12, always=("mariadb, one statement: delete with cascade",))
+@pytest.mark.sampled(20, always=("mariadb, one statement: delete with cascade",))
 @pytest.mark.needs("mariadbd", "mariadb-install-db")
 class TestMariaDB(DoorSuite):
     @pytest.fixture(params=doors("mariadb"), ids=str)

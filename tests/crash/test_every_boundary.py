@@ -39,7 +39,7 @@ CHANGES: dict[str, Work] = {
 }
 
 
-@pytest.mark.sampled(18, always=("write over", "write all", "write all, one as it was"))
+@pytest.mark.sampled(30, always=("write over", "write all", "write all, one as it was"))
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_killed_at_any_boundary_is_whole_or_not_there(scene: Scene, name: str) -> None:
     def action(boundaries: Boundaries) -> None:
@@ -79,7 +79,7 @@ def test_a_recovery_that_is_killed_again_and_again_still_comes_to_the_same_end(
     assert sweep(scene, before_a_change(scene, name), action, dying=True) > 10
 
 
-@pytest.mark.sampled(20, always=("write over",))
+@pytest.mark.sampled(32, always=("write over",))
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_undo_killed_at_any_boundary_is_carried_out_or_never_began(scene: Scene, name: str) -> None:
     def prepare() -> Known:

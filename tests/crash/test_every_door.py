@@ -37,14 +37,14 @@ _WAYS = (
 DOORS = [Door(engine, *way) for engine in ("sqlite", "postgres", "mariadb") for way in _WAYS]
 
 
-@pytest.mark.sampled(9, always=("run.write",))
+@pytest.mark.sampled(14, always=("run.write",))
 class TestVerbs(KilledDoorSuite):
     @pytest.fixture(params=VERBS, ids=lambda story: story.door)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> FileDoor:
         return FileDoor(swift_path, request.param)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(16)
 class TestPrograms(KilledDoorSuite):
     @pytest.fixture(params=PROGRAMS, ids=lambda story: story.door)
     def scene(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileDoor:
@@ -59,14 +59,14 @@ class TestCalls(KilledDoorSuite):
         return CallDoor(swift_path)
 
 
-@pytest.mark.sampled(28, always=("sqlite, one statement: delete with cascade",))
+@pytest.mark.sampled(48, always=("sqlite, one statement: delete with cascade",))
 class TestDatabases(KilledDoorSuite):
     @pytest.fixture(params=DOORS, ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 class TestRedis(KilledDoorSuite):
     @pytest.fixture(params=[statement, transaction], ids=lambda make: make.__name__)
     def scene(

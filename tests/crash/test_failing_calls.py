@@ -48,7 +48,7 @@ def fail(number: int) -> Callable[[], None]:
     return happens
 
 
-@pytest.mark.sampled(18, always=("run-EIO-for ever",))
+@pytest.mark.sampled(30, always=("run-EIO-for ever",))
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", WORK)
@@ -70,7 +70,7 @@ def test_a_change_that_meets_an_error_anywhere_ends_cleanly(
     sweep_failures(scene, action, fail(ERRORS[error]), lasting, error)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_undo_that_meets_an_error_anywhere_ends_cleanly(scene: Scene, error: str, lasting: bool) -> None:

@@ -105,6 +105,7 @@ def test_that_what_is_of_others_cannot_be_changed_inside_is_told_before_and_afte
     assert theirs.read_text() == "old\nnew\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
     [

@@ -62,7 +62,9 @@ static _Noreturn void fail(const char *what, int error) {
         exit(0);
     dprintf(2, "takeback did not let this call through, because it could not record a way back: %s (%s).\n", what,
             strerror(error));
-    if (strcmp(call.host, SDK) != 0)
+    if (strcmp(call.host, SDK) == 0)
+        dprintf(2, "takeback is on because the program calls `with_takeback`; without that call it is off.\n");
+    else
         dprintf(2, "`takeback hook uninstall %s` switches takeback off.\n", call.host);
     exit(DENIED);
 }

@@ -16,7 +16,7 @@ from takeback.storage.blobs.packs import EntryDamaged
 from takeback.storage.blobs.rows import LOST, Stored, is_recipe
 from takeback.storage.tables import Shelf, Tables
 
-REMEMBERED = 4 << 20  # bytes of content held, so that the base of the next version is at hand
+REMEMBERED = 16 << 20  # bytes of content held, so that the base of the next version is at hand
 BASE_GONE = "it is kept as a difference to a blob that is not in the store any more"
 ATTEMPTS = 3  # a sweep in another process may rewrite what we are about to read
 LONGEST_CHAIN = 1000  # far beyond what is ever written; a damaged row must not send us round in circles
