@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from takeback.model.effect import Effect, State
     from takeback.model.plan import UndoResult
-    from takeback.model.run import Checkpoint, RunInfo
+    from takeback.model.run import Checkpoint, Position, RunInfo
     from takeback.model.settings import Settings
     from takeback.policy import checks
     from takeback.runs.run import Run
@@ -68,7 +68,7 @@ _HOMES = {
     "takeback.api": ("Takeback", "open", "prompts", "sessions"),
     "takeback.model.effect": ("Effect", "State"),
     "takeback.model.plan": ("UndoResult",),
-    "takeback.model.run": ("Checkpoint", "RunInfo"),
+    "takeback.model.run": ("Checkpoint", "Position", "RunInfo"),
     "takeback.model.settings": ("Settings",),
     "takeback.runs.run": ("Run",),
     "takeback.runs.workflows.function": ("Workflow", "workflow"),
@@ -103,6 +103,7 @@ __all__ = [
     "LeaseLost",
     "Misuse",
     "NoRemedy",
+    "Position",
     "PreconditionFailed",
     "RecordInvalid",
     "Refused",

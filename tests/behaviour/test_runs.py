@@ -179,3 +179,36 @@ def test_a_run_of_a_living_process_is_not_recovered_by_another(scene: Scene) -> 
         run.write(scene.world / "b", "2")
 
     assert (scene.text("a"), scene.text("b")) == ("1", "2")
+
+
+def test_a_checkpoint_can_stand_at_an_earlier_position(scene: Scene) -> None:
+    tb = scene.tb
+    run = tb.run("thread")
+    run.write(scene.world / "a", "1")
+    before = run.position()
+    run.write(scene.world / "a", "2")
+    run.write(scene.world / "b", "b")
+    named = run.checkpoint("step 1", {"step": 1}, at=before)
+    assert (named.seq, named.at) == before and tb.checkpoints()[-1] == named
+    run.undo(to="step 1")
+    assert (scene.world / "a").read_text() == "1" and not (scene.world / "b").exists()
+    for wrong in (takeback.Position(0, 0), before._replace(seq=10**9), 7):
+        with pytest.raises(takeback.Misuse, match="is no position of this store"):
+            run.checkpoint("x", at=wrong)  # pyright: ignore[reportArgumentType]
+    run.close()
+
+
+def test_effects_are_found_by_what_their_watch_was_told(scene: Scene) -> None:
+    tb = scene.tb
+    run = tb.run("thread")
+    for call in ("1", "2", "3"):
+        with run.watch(scene.world.root, about={"session": "s", "call": call}):
+            (scene.world / call).write_text(call)
+    run.write(scene.world / "own", "4")
+    names = [[one.resource[-1] for one in effect.targets] for effect in tb.effects(about={"session": "s"})]
+    assert names == [["1"], ["2"], ["3"]]
+    assert len(tb.effects(about={"session": "s"}, newest=True, limit=2)) == 2
+    (second,) = tb.effects(about={"session": "s", "call": "2"}, since="10m")
+    assert second.targets[0].resource.endswith("/2")
+    assert tb.effects(about={"call": "4"}) == ()
+    run.close()

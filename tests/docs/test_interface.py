@@ -137,8 +137,8 @@ PUBLIC_NAMES = {
     "finish_watch forget given_up keep path pending pin recover recovered redo result resume rows run runs session "
     "settle signal size store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
     Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
-    "keep leave mkdir move name program remember sandbox sleep sql state suspend symlink take_back undo wait watch "
-    "watch_files write write_all",
+    "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "
+    "watch watch_files write write_all",
 }
 NAMES_TO_COME: dict[Any, str] = {
     Takeback: "rehearse",

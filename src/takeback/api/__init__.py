@@ -1,7 +1,7 @@
 """`Takeback`: an open store. The files beside this one have one function for each method."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import islice, takewhile
 from types import TracebackType
@@ -147,10 +147,12 @@ class Takeback:
         project: "Path | None" = None,
         scope: "Scope | None" = None,
         since: "str | int" = 0,
+        about: "Mapping[str, Any] | None" = None,
     ) -> tuple[Effect, ...]:
         """Effects, oldest first by the time they began. With `newest`, those that took effect last come first, as `@`
         counts. `project`: only those of the project around this directory. `since`: only those that took effect then or
-        later, as text (`10m`, `2026-11-18 09:30`) or in microseconds since 1970."""
+        later, as text (`10m`, `2026-11-18 09:30`) or in microseconds since 1970. `about`: only those whose watch was
+        given these facts, such as `{"session": …, "call": …}` for a call of a coding agent."""
         if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
         canonical(agent)  # refuses what no journal could hold
@@ -160,11 +162,16 @@ class Takeback:
             states=tuple(state_named(one) for one in ((state,) if isinstance(state, str) else state or ())),
             resource=resource_of(path) if path is not None else "",
             scope=scope_of(self.store.journal, project) if project is not None else scope,
-            limit=0 if newest or since else limit,
+            limit=0 if newest or since or about else limit,
         )
-        if not newest and not since:
-            return tuple(self.store.journal.effects(query))
-        found = latest_first(self.store.journal, query, limit or (20 if since else _ALL))
+        found = self.store.journal.effects(query)
+        if newest or since:
+            found = latest_first(
+                self.store.journal, query, _ALL if about else limit or (20 if since else _ALL)
+            )
+        if about:
+            facts = about.items()
+            found = (one for one in found if all(one.change.args.get(name) == fact for name, fact in facts))
         if since:
             from takeback.model.words import point_in_time
 

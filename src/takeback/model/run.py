@@ -114,6 +114,13 @@ class Lease(NamedTuple):
     expires_at: int  # microseconds, by the clock of the store: comparable with nothing else
 
 
+class Position(NamedTuple):
+    """A moment of the journal. It costs nothing: nothing is recorded until a checkpoint names it."""
+
+    seq: int
+    at: int
+
+
 class Checkpoint(NamedTuple):
     id: str
     run: str

@@ -73,12 +73,13 @@ def _cwd() -> str:
 def from_record(record: Record) -> Checkpoint:
     body = record.body
     said: str | dict[str, str] = body.get("state", "")
+    seq, at = body.get("position", (record.seq, record.at))
     return Checkpoint(
         id=body["id"],
         run=record.run,
         label=body["label"],
-        seq=record.seq,
-        at=record.at,
+        seq=seq,
+        at=at,
         state=said if isinstance(said, str) else "",
         state_blob=said["blob"] if isinstance(said, dict) else "",
         cwd=body.get("cwd", ""),

@@ -16,7 +16,7 @@ from takeback.errors import Renamed
 from takeback.model.change import on_conflict_named
 from takeback.model.effect import Effect
 from takeback.model.plan import UndoResult
-from takeback.model.run import Checkpoint
+from takeback.model.run import Checkpoint, Position
 from takeback.policy.checks import Check
 from takeback.runs import call, end, undo, verbs
 from takeback.runs.commands.execute import run_command
@@ -330,9 +330,15 @@ class Run:
         environment: Sequence[str] = (),
         path: Sequence[str] = (),
         summary: str = "",
+        at: "Position | None" = None,
     ) -> Checkpoint:
-        """Name the current state, with the agent's own state (JSON), to return to it later."""
-        return durable.checkpoint(self._core, label, state, environment, path, summary)
+        """Name the current state, with the agent's own state (JSON), to return to it later. `at`: what `position` gave
+        earlier; then the checkpoint stands there."""
+        return durable.checkpoint(self._core, label, state, environment, path, summary, at)
+
+    def position(self) -> Position:
+        """Where the journal stands now. `checkpoint(label, at=…)` can name it later."""
+        return Position(self._core.parts.journal.newest(), self._core.now())
 
     def undo(
         self,

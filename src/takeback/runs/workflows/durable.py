@@ -12,7 +12,7 @@ from takeback.errors import InDoubt, Misuse, Spent, Stuck, Unavailable
 from takeback.model.functions import as_json
 from takeback.model.plan import UndoResult, outcome_from
 from takeback.model.record import Draft, Kind, canonical
-from takeback.model.run import NEVER, SETTLED, Checkpoint
+from takeback.model.run import NEVER, SETTLED, Checkpoint, Position
 from takeback.runs import checkpoints
 from takeback.runs.core import RunCore
 from takeback.runs.workflows.function import digest_of
@@ -169,13 +169,23 @@ def _pass_time(core: RunCore, until: int) -> None:
 
 
 def checkpoint(
-    core: RunCore, label: str, state: Any, environment: Sequence[str], path: Sequence[str], summary: str
+    core: RunCore,
+    label: str,
+    state: Any,
+    environment: Sequence[str],
+    path: Sequence[str],
+    summary: str,
+    position: Position | None = None,
 ) -> Checkpoint:
     if not isinstance(label, str) or not label.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse("A checkpoint needs a name.", hint='For example run.checkpoint("before-migrate").')
+    if position is not None:
+        core.refuse_in_workflow("A checkpoint at an earlier position", "Make the checkpoint there.")
+        if not isinstance(position, Position) or not 0 < position.seq <= core.parts.journal.newest():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(f"{position!r} is no position of this store.", hint="Take it from run.position().")
     with core.lock:
         core.refuse_ended()
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {"position": [position.seq, position.at]} if position else {}
         if core.replay is not None:
             asked = digest_of(label)
             step = core.replay.take(CHECKPOINT, label, asked)
