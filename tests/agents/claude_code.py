@@ -5,16 +5,10 @@ from typing import Any
 
 from tests.agents.family import (
     Agent,
-    Deed,
-    Delegate,
-    Edit,
     Hooks,
-    Notebook,
-    Read,
     Rules,
-    Shell,
     Start,
-    Write,
+    Words,
     binary,
     read_settings,
     surroundings,
@@ -31,23 +25,27 @@ class ClaudeCode(Agent):
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
     )  # fmt: skip
 
-    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
-        match deed:
-            case Shell(command, background):
-                more = {"run_in_background": True} if background else {}
-                return "Bash", {"command": command, "description": "as the scene says", **more}
-            case Write(path, text):
-                return "Write", {"file_path": str(project / path), "content": text}
-            case Edit(path, old, new):
-                return "Edit", {"file_path": str(project / path), "old_string": old, "new_string": new}
-            case Read(path):
-                return "Read", {"file_path": str(project / path)}
-            case Delegate(prompt):
-                kind = {"subagent_type": "general-purpose", "run_in_background": False}
-                return "Agent", {"description": "part of it", "prompt": prompt, **kind}
-            case Notebook(path, cell, source):
-                words = {"cell_id": cell, "new_source": source, "edit_mode": "replace"}
-                return "NotebookEdit", {"notebook_path": str(project / path), **words}
+    def shell(self, command: str, background: bool) -> Words:
+        more = {"run_in_background": True} if background else {}
+        return "Bash", {"command": command, "description": "as the scene says", **more}
+
+    def write(self, path: str, text: str) -> Words:
+        return "Write", {"file_path": path, "content": text}
+
+    def edit(self, path: str, old: str, new: str) -> Words:
+        return "Edit", {"file_path": path, "old_string": old, "new_string": new}
+
+    def read(self, path: str) -> Words:
+        return "Read", {"file_path": path}
+
+    def delegate(self, prompt: str) -> Words:
+        kind = {"subagent_type": "general-purpose", "run_in_background": False}
+        return "Agent", {"description": "part of it", "prompt": prompt, **kind}
+
+    def notebook(self, path: str, cell: str, source: str) -> Words:
+        return "NotebookEdit", {
+            "notebook_path": path, "cell_id": cell, "new_source": source, "edit_mode": "replace"
+        }  # fmt: skip
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         place = home / ".claude/settings.json"

@@ -10,14 +10,10 @@ from tests.agents.family import (
     Agent,
     Deed,
     Delegate,
-    Edit,
     Hooks,
-    Notebook,
-    Read,
     Rules,
-    Shell,
     Start,
-    Write,
+    Words,
     binary,
     surroundings,
     write_settings,
@@ -33,23 +29,26 @@ class Codex(Agent):
         "SubagentStart", "SubagentStop", "Stop", "SessionEnd",
     )  # fmt: skip
 
-    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
-        match deed:
-            case Shell(command, background):
-                return "exec_command", {"cmd": command, "yield_time_ms": 250 if background else 30_000}
-            case Write(path, text):
-                body = "".join(f"+{line}\n" for line in text.splitlines())
-                return self._patch(f"*** Add File: {path}\n{body}")
-            case Edit(path, old, new):
-                return self._patch(f"*** Update File: {path}\n@@\n-{old}\n+{new}\n")
-            case Read(path):
-                return "exec_command", {"cmd": f"cat {shlex.quote(path)}"}
-            case Delegate(prompt):
-                return "multi_agent_v1/spawn_agent", {"message": prompt}
-            case Notebook():
-                raise NotImplementedError(f"{self.name} has no tool for notebooks")
+    def path(self, project: Path, path: str) -> str:
+        return path
 
-    def _patch(self, body: str) -> tuple[str, Any]:
+    def shell(self, command: str, background: bool) -> Words:
+        return "exec_command", {"cmd": command, "yield_time_ms": 250 if background else 30_000}
+
+    def write(self, path: str, text: str) -> Words:
+        body = "".join(f"+{line}\n" for line in text.splitlines())
+        return self._patch(f"*** Add File: {path}\n{body}")
+
+    def edit(self, path: str, old: str, new: str) -> Words:
+        return self._patch(f"*** Update File: {path}\n@@\n-{old}\n+{new}\n")
+
+    def read(self, path: str) -> Words:
+        return "exec_command", {"cmd": f"cat {shlex.quote(path)}"}
+
+    def delegate(self, prompt: str) -> Words:
+        return "multi_agent_v1/spawn_agent", {"message": prompt}
+
+    def _patch(self, body: str) -> Words:
         return "apply_patch", f"*** Begin Patch\n{body}*** End Patch\n"
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
@@ -101,7 +100,7 @@ class CodexScript(Codex):
     name = "codex-script"
     model = "gpt-6.1-sol"
 
-    def turn(self, deeds: Sequence[Deed], project: Path) -> list[tuple[str, Any]]:
+    def turn(self, deeds: Sequence[Deed], project: Path) -> list[Words]:
         if parts := [deed.prompt for deed in deeds if isinstance(deed, Delegate)]:
             names = ("part", "other_part")
             return [

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from takeback.frontends.agents import launch
+
 AGENTS = Path(__file__).parents[2] / ".agents"  # made by tools/set-up agents
-CLOSED = "http://127.0.0.1:9"  # the network, for an agent that looks for it: refused at once
+Words = tuple[str, Any]  # name and input of a tool call
 
 
 class Shell(NamedTuple):
@@ -79,13 +81,46 @@ class Agent(ABC):
     events: Sequence[str]  # all that takeback could listen to
     before: str  # the one before a call
 
-    @abstractmethod
-    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
-        """Name and input of the tool call."""
+    def call(self, deed: Deed, project: Path) -> Words:
+        match deed:
+            case Shell(command, background):
+                return self.shell(command, background)
+            case Write(path, text):
+                return self.write(self.path(project, path), text)
+            case Edit(path, old, new):
+                return self.edit(self.path(project, path), old, new)
+            case Read(path):
+                return self.read(self.path(project, path))
+            case Delegate(prompt):
+                return self.delegate(prompt)
+            case Notebook(path, cell, source):
+                return self.notebook(self.path(project, path), cell, source)
 
-    def turn(self, deeds: Sequence[Deed], project: Path) -> list[tuple[str, Any]]:
+    def turn(self, deeds: Sequence[Deed], project: Path) -> list[Words]:
         """What the model says at once."""
         return [self.call(deed, project) for deed in deeds]
+
+    def path(self, project: Path, path: str) -> str:
+        """As its calls name a file of the project."""
+        return str(project / path)
+
+    @abstractmethod
+    def shell(self, command: str, background: bool) -> Words: ...
+
+    @abstractmethod
+    def write(self, path: str, text: str) -> Words: ...
+
+    @abstractmethod
+    def edit(self, path: str, old: str, new: str) -> Words: ...
+
+    @abstractmethod
+    def read(self, path: str) -> Words: ...
+
+    @abstractmethod
+    def delegate(self, prompt: str) -> Words: ...
+
+    def notebook(self, path: str, cell: str, source: str) -> Words:
+        raise NotImplementedError(f"{self.name} has no tool for notebooks")
 
     @abstractmethod
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
@@ -104,15 +139,9 @@ def binary(path: str) -> str:
 
 def surroundings(home: Path) -> dict[str, str]:
     """What every agent gets: nothing of the user's, no way into the network."""
-    kept = ("PATH", "LC_ALL", "TZ", "TAKEBACK_STORE", "XDG_RUNTIME_DIR", "GIT_CONFIG_GLOBAL")
-    found = {name: os.environ[name] for name in kept if name in os.environ}
-    closed = {f"{name}_PROXY": CLOSED for name in ("HTTP", "HTTPS", "ALL")}
-    closed |= {name.lower(): CLOSED for name in closed}
-    loopback = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
-    return {
-        **found, **closed, **loopback, "HOME": str(home), "TMPDIR": str(home / "tmp"),
-        "TERM": "dumb", "SHELL": "/bin/bash", "npm_config_fetch_retries": "0", "npm_config_offline": "true",
-    }  # fmt: skip
+    kept = ("TAKEBACK_STORE", "XDG_RUNTIME_DIR", "GIT_CONFIG_GLOBAL")
+    found = launch.surroundings(str(home), "", os.environ) | {"SHELL": "/bin/bash"}
+    return found | {name: os.environ[name] for name in kept if name in os.environ}
 
 
 def read_settings(place: Path) -> dict[str, Any]:

@@ -6,16 +6,10 @@ from typing import Any
 
 from tests.agents.family import (
     Agent,
-    Deed,
-    Delegate,
-    Edit,
     Hooks,
-    Notebook,
-    Read,
     Rules,
-    Shell,
     Start,
-    Write,
+    Words,
     binary,
     read_settings,
     surroundings,
@@ -28,22 +22,22 @@ class Gemini(Agent):
     before = "BeforeTool"
     events = ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd")
 
-    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
-        match deed:
-            case Shell(command, background):
-                more = {"is_background": True} if background else {}
-                return "run_shell_command", {"command": command, "description": "as the scene says", **more}
-            case Write(path, text):
-                return "write_file", {"file_path": str(project / path), "content": text}
-            case Edit(path, old, new):
-                words = {"old_string": old, "new_string": new, "instruction": "as the scene says"}
-                return "replace", {"file_path": str(project / path), **words}
-            case Read(path):
-                return "read_file", {"file_path": str(project / path)}
-            case Delegate(prompt):
-                return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
-            case Notebook():
-                raise NotImplementedError(f"{self.name} has no tool for notebooks")
+    def shell(self, command: str, background: bool) -> Words:
+        more = {"is_background": True} if background else {}
+        return "run_shell_command", {"command": command, "description": "as the scene says", **more}
+
+    def write(self, path: str, text: str) -> Words:
+        return "write_file", {"file_path": path, "content": text}
+
+    def edit(self, path: str, old: str, new: str) -> Words:
+        words = {"old_string": old, "new_string": new, "instruction": "as the scene says"}
+        return "replace", {"file_path": path, **words}
+
+    def read(self, path: str) -> Words:
+        return "read_file", {"file_path": path}
+
+    def delegate(self, prompt: str) -> Words:
+        return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         place = home / ".gemini/settings.json"

@@ -2,24 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-from tests.agents.family import (
-    Agent,
-    Deed,
-    Delegate,
-    Edit,
-    Hooks,
-    Notebook,
-    Read,
-    Rules,
-    Shell,
-    Start,
-    Write,
-    binary,
-    surroundings,
-    write_settings,
-)
+from tests.agents.family import Agent, Hooks, Rules, Start, Words, binary, surroundings, write_settings
 
 
 class Opencode(Agent):
@@ -27,23 +11,21 @@ class Opencode(Agent):
     before = "tool.execute.before"
     events = ("session.created", "chat.message", "tool.execute.before", "tool.execute.after", "session.idle")
 
-    def call(self, deed: Deed, project: Path) -> tuple[str, Any]:
-        match deed:
-            case Shell(command, background):
-                command = (
-                    f"({command}) >/dev/null 2>&1 &" if background else command
-                )  # it has no word for that
-                return "bash", {"command": command, "description": "as the scene says"}
-            case Write(path, text):
-                return "write", {"filePath": str(project / path), "content": text}
-            case Edit(path, old, new):
-                return "edit", {"filePath": str(project / path), "oldString": old, "newString": new}
-            case Read(path):
-                return "read", {"filePath": str(project / path)}
-            case Delegate(prompt):
-                return "task", {"description": "part of it", "prompt": prompt, "subagent_type": "general"}
-            case Notebook():
-                raise NotImplementedError(f"{self.name} has no tool for notebooks")
+    def shell(self, command: str, background: bool) -> Words:
+        command = f"({command}) >/dev/null 2>&1 &" if background else command  # it has no word for that
+        return "bash", {"command": command, "description": "as the scene says"}
+
+    def write(self, path: str, text: str) -> Words:
+        return "write", {"filePath": path, "content": text}
+
+    def edit(self, path: str, old: str, new: str) -> Words:
+        return "edit", {"filePath": path, "oldString": old, "newString": new}
+
+    def read(self, path: str) -> Words:
+        return "read", {"filePath": path}
+
+    def delegate(self, prompt: str) -> Words:
+        return "task", {"description": "part of it", "prompt": prompt, "subagent_type": "general"}
 
     def settle(self, home: Path, hooks: Hooks | None, rules: Rules | None) -> None:
         bash = dict(self._decisions(rules))

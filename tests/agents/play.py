@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.agents.drivers import DRIVERS
+from tests.agents.drivers import PLAYED
 from tests.agents.family import Agent, Deed, Hooks, Rules, Shell, Start
 from tests.agents.model import Model, Request
 
@@ -101,7 +101,7 @@ def play(
     Without `hooks` the settings in the home stay as they are, so an installer's hooks are in force. Root may let
     another `user` play; the home becomes theirs, the project must be.
     """
-    driver = DRIVERS[agent]
+    driver = PLAYED[agent]
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     driver.settle(home, hooks, scene.rules)
     if user is not None:

@@ -5,6 +5,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +20,7 @@ def main(fault: str) -> None:
         sys.exit("Please log in first.")
     if fault == "hangs":
         subprocess.run(["sleep", "86400"], start_new_session=True, check=False)
+    os.environ |= {**settings().get("env", {}), "CLAUDE_CODE_SESSION_ID": SESSION}
     hook("SessionStart", fault, source="startup")
     hook("UserPromptSubmit", fault, prompt="go")
     said: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
@@ -50,7 +52,7 @@ def called(block: dict[str, Any], fault: str) -> str:
     if not hook("PreToolUse", fault, **about) and fault != "runs what was denied":
         return "denied by a hook"
     if name == "Bash":
-        subprocess.run(["sh", "-c", given["command"]], check=False)
+        subprocess.run(["sh", "-c", line_of(given["command"], fault)], check=False)
     else:
         path = Path(given["file_path"])
         path.write_text(path.read_text().replace(given["old_string"], given["new_string"]))
@@ -58,14 +60,27 @@ def called(block: dict[str, Any], fault: str) -> str:
     return "done"
 
 
+def line_of(command: str, fault: str) -> str:
+    """With the program before it that the settings name, in the form of Claude Code."""
+    prefix = os.environ.get("CLAUDE_CODE_SHELL_PREFIX", "")
+    if not prefix or fault == "runs commands without a program before them":
+        return command
+    note = Path(os.environ["HOME"], "tmp/claude-1a2b-cwd")
+    whole = f"source /dev/null && eval {shlex.quote(command)} < /dev/null && pwd -P >| {note}"
+    return f"{prefix} {shlex.quote(whole)}"
+
+
+def settings() -> dict[str, Any]:
+    return json.loads(Path(os.environ["HOME"], ".claude/settings.json").read_text())
+
+
 def hook(event: str, fault: str, **more: Any) -> bool:
     """Whether the call may run."""
     if fault == "runs no hooks":
         return True
-    place = Path(os.environ["HOME"], ".claude/settings.json")
     payload = {"session_id": SESSION, "cwd": os.getcwd(), "hook_event_name": event, **more}
     environment = {**os.environ, "CLAUDE_PID": str(os.getpid()), "CLAUDE_PROJECT_DIR": os.getcwd()}
-    for group in json.loads(place.read_text())["hooks"].get(event, ()):
+    for group in settings()["hooks"].get(event, ()):
         for one in group["hooks"]:
             command = ["/bin/sh", "-c", one["command"]]
             done = subprocess.run(

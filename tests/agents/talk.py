@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -17,6 +18,7 @@ from takeback.adapters.watch.roots import roots_of
 from takeback.frontends.agents.settings import shim_path
 from takeback.model.effect import Effect, State
 from tests.agents.shims import words_of
+from tests.agents.stage import Place
 
 SHIM = shim_path()
 REFUSED = 2
@@ -82,6 +84,17 @@ class Said:
     @property
     def context(self) -> str:
         return self.answer.get("hookSpecificOutput", {}).get("additionalContext", "")
+
+
+def takeback_in(place: Place, *words: str) -> "subprocess.CompletedProcess[str]":
+    return ran([sys.executable, "-m", "takeback", *words], place.project, HOME=str(place.home))
+
+
+def ran(
+    words: Sequence[str], where: Path, environment: Mapping[str, str] | None = None, **more: str
+) -> "subprocess.CompletedProcess[str]":
+    env = {**(os.environ if environment is None else environment), **more}
+    return subprocess.run(words, cwd=where, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 class Talk:
@@ -150,6 +163,9 @@ class Talk:
         return self.after("Write", given, call, **more)
 
     # What is recorded.
+
+    def takeback(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return ran([sys.executable, "-m", "takeback", *words], self.project)
 
     def effects(self) -> list[Effect]:
         with takeback.open(self.store) as tb:

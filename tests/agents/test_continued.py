@@ -1,34 +1,25 @@
 """What becomes of a conversation: cleared, compacted, forked, resumed; with the real agents."""
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from tests.agents.acts import daemons
 from tests.agents.drivers import DRIVERS
 from tests.agents.family import Shell
 from tests.agents.model import Model, Turn
 from tests.agents.play import Prompt, Scene, play
 from tests.agents.stage import Place, differences
-from tests.agents.talk import knows_authors
+from tests.agents.talk import knows_authors, takeback_in
 from tests.agents.test_rig import ALL
 
-pytestmark = pytest.mark.agents
+pytestmark = [pytest.mark.agents, pytest.mark.usefixtures("no_daemon_stays")]
 CLAUDE = DRIVERS["claude-code"]
 SOURCE = Path(__file__).parents[2] / "src"
-
-
-@pytest.fixture(autouse=True)
-def no_daemon_stays() -> Iterator[None]:
-    yield
-    for process in daemons(os.environ["TAKEBACK_STORE"]):
-        os.kill(process, 9)
 
 
 class Terminal:
@@ -77,10 +68,7 @@ class Terminal:
 
 def takeback(place: Place, *words: str) -> str:
     whole = [] if words[0] != "undo" or knows_authors(place.project) else ["--", str(place.project)]
-    done = subprocess.run(
-        [sys.executable, "-m", "takeback", *words, *whole], cwd=place.project,
-        env={**os.environ, "HOME": str(place.home)}, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = takeback_in(place, *words, *whole)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

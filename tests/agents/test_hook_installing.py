@@ -49,16 +49,6 @@ THEIRS = {
 }
 
 
-@pytest.fixture
-def home() -> Path:
-    return Path(os.environ["HOME"])
-
-
-@pytest.fixture
-def takeback(world: World) -> CommandLine:
-    return CommandLine(os.fspath(world.root))
-
-
 def entries(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     for event, groups in document["hooks"].items():
         for group in groups:

@@ -15,16 +15,6 @@ from tests.e2e.conftest import CommandLine
 from tests.world import World, picture
 
 
-@pytest.fixture
-def home() -> Path:
-    return Path(os.environ["HOME"])
-
-
-@pytest.fixture
-def takeback(world: World) -> CommandLine:
-    return CommandLine(os.fspath(world.root))
-
-
 def status(takeback: CommandLine, name: str, **environment: str) -> dict[str, Any]:
     (told,) = takeback.done("hook", "status", name, "--json", **environment).json["agents"]
     return told
@@ -130,6 +120,46 @@ def test_hooks_without_trust_in_codex(takeback: CommandLine, home: Path) -> None
     assert "`features.hooks` is false" in status(takeback, "codex")["obstacles"][0]
     put(home / ".codex" / "config.toml", "broken [")
     assert "not valid TOML" in status(takeback, "codex")["obstacles"][0]
+
+
+def test_hooks_in_the_toml_of_codex(takeback: CommandLine, world: World, home: Path) -> None:
+    """Someone put them there: takeback reads them, and never writes that file."""
+    config, document = home / ".codex/config.toml", home / ".codex/hooks.json"
+    takeback.done("hook", "install", "codex")
+    groups = json.loads(document.read_text())["hooks"]
+    written = "# mine\n" + "".join(
+        f"[[hooks.{event}]]\n[[hooks.{event}.hooks]]\ntype = 'command'\n"
+        f"command = {json.dumps(one['hooks'][0]['command'])}\n"
+        for event, (one,) in groups.items()
+    )
+    config.write_text(written)
+    told = status(takeback, "codex")
+    assert [one["file"] for one in told["files"] if one["events"]] == [str(document), str(config)]
+    assert f"Codex reads hooks of takeback in {config} too: each event is asked twice" in told["obstacles"][0]
+    assert any(f"8 of takeback's hooks in {config} (" in one for one in told["obstacles"])
+    assert told["files"][2]["proof"]["detail"].startswith("cannot be proven")
+
+    hint = f"hint: Remove takeback's hooks from {'~/.codex/config.toml'} yourself"
+    assert hint in takeback.done("hook", "uninstall", "codex").out
+    assert (config.read_text(), document.exists()) == (written, False)
+    told = status(takeback, "codex")
+    assert told["installed"] and not [one for one in told["obstacles"] if "twice" in one]
+    assert ("weak", f"{config}: {told['files'][2]['proof']['detail']}") in findings(takeback)
+    config.write_text(
+        written.replace("[[hooks.Stop]]", "[[hooks.Stopped]]").replace("[[hooks.Stop.", "[[hooks.Stopped.")
+    )
+    assert "No hook for Stop." in status(takeback, "codex")["files"][2]["problems"]
+    config.write_text(written.replace("\n[[hooks.Stop]]", "\n[[hooks.Stop]"))
+    (obstacle,) = takeback.done("hook", "status", "codex", "--json").json["agents"][0]["obstacles"] or ("",)
+    assert obstacle == ""  # without hooks nothing keeps them from running
+
+    config.unlink()
+    takeback.done("hook", "install", "codex")
+    put(world / ".codex/config.toml", "[features]\nhooks = false\n")
+    assert (
+        f"`features.hooks` is false in {world / '.codex/config.toml'}"
+        in status(takeback, "codex")["obstacles"][0]
+    )
 
 
 def test_what_gemini_was_asked_not_to_run(takeback: CommandLine, world: World, home: Path) -> None:

@@ -23,16 +23,6 @@ from tests.world import World, picture
 CALLS = ["shell", "edit", "undo", "shell without takeback", "edit without takeback"]
 
 
-@pytest.fixture
-def home() -> Path:
-    return Path(os.environ["HOME"])
-
-
-@pytest.fixture
-def takeback(world: World) -> CommandLine:
-    return CommandLine(os.fspath(world.root))
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """No directory of the test, and no process with a home in it."""
@@ -269,6 +259,41 @@ PROGRAMS = {
     "gemini": "node_modules/.bin/gemini",
     "opencode": "node_modules/opencode-linux-{cpu}/bin/opencode",
 }
+
+
+IN_SANDBOX = [*CALLS[:2], "sandbox", *CALLS[2:]]
+
+
+@pytest.mark.parametrize("fault", ["", "runs commands without a program before them"])
+def test_mode_sandbox_is_proven_by_where_the_command_ran(
+    fault: str, takeback: CommandLine, home: Path, tmp_path: Path
+) -> None:
+    takeback.done("hook", "install", "claude-code")
+    takeback.done("hook", "mode", "sandbox", "claude-code")
+
+    said = takeback("hook", "test", "claude-code", "--program", program(tmp_path, fault), "--json")
+
+    held = {one["name"]: one["held"] for one in said.json["checks"]}
+    assert list(held) == IN_SANDBOX
+    assert [name for name in held if not held[name]] == (["sandbox"] if fault else []), said.out
+    assert said.json["mode"] == "sandbox"
+    assert "the mode is" not in proven(takeback)[1]
+    takeback.done("hook", "mode", "watch", "claude-code")
+    if not fault:
+        assert proven(takeback)[1].endswith(", the mode is watch now")
+
+
+@pytest.mark.agents
+@pytest.mark.each_share
+def test_the_real_claude_code_is_proven_in_sandbox_mode(takeback: CommandLine, tmp_path: Path) -> None:
+    takeback.done("hook", "install", "claude-code")
+    takeback.done("hook", "mode", "sandbox", "claude-code")
+
+    told = takeback.done(
+        "hook", "test", "claude-code", "--json", "--program", binary(PROGRAMS["claude-code"])
+    ).json
+
+    assert [(one["name"], one["held"]) for one in told["checks"]] == [(name, True) for name in IN_SANDBOX]
 
 
 @pytest.mark.agents

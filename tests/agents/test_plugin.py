@@ -33,11 +33,6 @@ def described(path: str) -> Any:
 
 
 @pytest.fixture
-def takeback(world: World) -> CommandLine:
-    return CommandLine(os.fspath(world.root))
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> str:
     """A PATH on which this takeback is."""
     program = tmp_path / "bin/takeback"

@@ -16,7 +16,8 @@ import pytest
 from takeback.frontends.agents.settings import shell_prefix
 from tests.agents.acts import daemons
 from tests.agents.stage import Manifest, Place, differences, look
-from tests.agents.test_sandbox_mode import PROGRAM, takeback
+from tests.agents.talk import takeback_in
+from tests.agents.test_sandbox_mode import PROGRAM
 from tests.sandbox.scenes import USER, give, make_home
 
 
@@ -208,7 +209,7 @@ def test_where_there_is_no_sandbox_nothing_runs_and_it_is_said(place: Place) -> 
             timeout=60,
         )  # fmt: skip
 
-    takeback(place, "hook", "install", "claude-code")
+    takeback_in(place, "hook", "install", "claude-code")
     before = (place.home / ".claude/settings.json").read_bytes()
     chosen = ran("-m", "takeback", "hook", "mode", "sandbox", "claude-code")
     assert chosen.returncode == 3
@@ -304,49 +305,49 @@ def settings(place: Place) -> Path:
 
 def test_a_mode_is_chosen_shown_and_taken_back(place: Place, settings: Path) -> None:
     first = settings.read_bytes()
-    assert takeback(place, "hook", "mode", "sandbox", "claude-code").returncode == 3  # no hooks yet
-    assert takeback(place, "hook", "install", "claude-code").returncode == 0
+    assert takeback_in(place, "hook", "mode", "sandbox", "claude-code").returncode == 3  # no hooks yet
+    assert takeback_in(place, "hook", "install", "claude-code").returncode == 0
     hooks = settings.read_bytes()
-    assert "mode watch" in takeback(place, "hook", "mode", "claude-code").stdout
+    assert "mode watch" in takeback_in(place, "hook", "mode", "claude-code").stdout
 
-    assert takeback(place, "hook", "mode", "sandbox", "claude-code").returncode == 0
+    assert takeback_in(place, "hook", "mode", "sandbox", "claude-code").returncode == 0
     chosen = settings.read_bytes()
     assert json.loads(chosen)["env"] == {"A": "1", "CLAUDE_CODE_SHELL_PREFIX": shell_prefix()}
-    assert not json.loads(takeback(place, "hook", "mode", "sandbox", "claude-code", "--json").stdout)[
+    assert not json.loads(takeback_in(place, "hook", "mode", "sandbox", "claude-code", "--json").stdout)[
         "changed"
     ]
-    assert "installed already" in takeback(place, "hook", "install", "claude-code").stdout
+    assert "installed already" in takeback_in(place, "hook", "install", "claude-code").stdout
     assert settings.read_bytes() == chosen
-    assert "mode     sandbox" in takeback(place, "hook", "status", "claude-code").stdout
+    assert "mode     sandbox" in takeback_in(place, "hook", "status", "claude-code").stdout
 
-    assert takeback(place, "hook", "mode", "watch", "claude-code").returncode == 0
+    assert takeback_in(place, "hook", "mode", "watch", "claude-code").returncode == 0
     assert json.loads(settings.read_bytes()) == json.loads(hooks)
-    takeback(place, "hook", "mode", "sandbox", "claude-code")
-    assert takeback(place, "hook", "uninstall", "claude-code").returncode == 0
+    takeback_in(place, "hook", "mode", "sandbox", "claude-code")
+    assert takeback_in(place, "hook", "uninstall", "claude-code").returncode == 0
     assert settings.read_bytes() == first
 
 
 def test_what_another_program_has_there_stays(place: Place, settings: Path) -> None:
     settings.write_text('{"env": {"CLAUDE_CODE_SHELL_PREFIX": "/usr/bin/nice -n"}}')
-    takeback(place, "hook", "install", "claude-code")
+    takeback_in(place, "hook", "install", "claude-code")
     before = settings.read_bytes()
-    refused = takeback(place, "hook", "mode", "sandbox", "claude-code")
+    refused = takeback_in(place, "hook", "mode", "sandbox", "claude-code")
     assert refused.returncode == 3
     assert "CLAUDE_CODE_SHELL_PREFIX already" in refused.stderr
-    assert takeback(place, "hook", "mode", "watch", "claude-code").returncode == 0
+    assert takeback_in(place, "hook", "mode", "watch", "claude-code").returncode == 0
     assert settings.read_bytes() == before
 
 
 @pytest.mark.parametrize("agent", ["codex", "gemini", "opencode", "cursor"])
 def test_other_agents_are_watched_and_it_says_why(place: Place, agent: str) -> None:
-    before = takeback(place, "hook", "mode", agent)
+    before = takeback_in(place, "hook", "mode", agent)
     assert "mode watch" not in before.stdout and "has no hooks of takeback" in before.stdout, (
         "nothing is watched"
     )
-    takeback(place, "hook", "install", agent)
-    refused = takeback(place, "hook", "mode", "sandbox", agent)
+    takeback_in(place, "hook", "install", agent)
+    refused = takeback_in(place, "hook", "mode", "sandbox", agent)
     assert refused.returncode == 3
     assert "cannot run its commands in a sandbox" in refused.stderr
-    (told,) = json.loads(takeback(place, "hook", "status", agent, "--json").stdout)["agents"]
+    (told,) = json.loads(takeback_in(place, "hook", "status", agent, "--json").stdout)["agents"]
     assert told["mode"] == "watch"
     assert told["why"].startswith("because ")

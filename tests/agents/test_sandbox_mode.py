@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -15,41 +13,24 @@ from tests.agents.family import Shell
 from tests.agents.play import Played, Scene, play
 from tests.agents.scenes import ASKED, DENIED, RULES, scene
 from tests.agents.stage import Place, differences
+from tests.agents.talk import ran, takeback_in
 from tests.sandbox.scenes import USER, give, make_home
+
+pytestmark = pytest.mark.usefixtures("no_daemon_stays")
 
 PROGRAM = shell_prefix().split(" -IS ")[1]
 
 
-@pytest.fixture(autouse=True)
-def no_daemon_stays() -> Iterator[None]:
-    yield
-    for process in daemons(os.environ["TAKEBACK_STORE"]):
-        os.kill(process, 9)
-
-
-def takeback(place: Place, *words: str) -> "subprocess.CompletedProcess[str]":
-    return ran([sys.executable, "-m", "takeback", *words], place, os.environ)
-
-
-def ran(
-    words: Sequence[str], place: Place, environment: Mapping[str, str]
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        words, cwd=place.project, env={**environment, "HOME": str(place.home)}, capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
-
-
 def played(place: Place, one: Scene) -> Played:
     for words in (("install", "claude-code"), ("mode", "sandbox", "claude-code")):
-        done = takeback(place, "hook", *words)
+        done = takeback_in(place, "hook", *words)
         assert done.returncode == 0, done.stderr
     return play("claude-code", one, place.home, place.project)
 
 
 def effects(place: Place) -> list[str]:
     """What is in force, as `log` calls it."""
-    found = json.loads(takeback(place, "log", "--json").stdout)
+    found = json.loads(takeback_in(place, "log", "--json").stdout)
     return [one["summary"] for one in found if one["summary"].startswith("Bash")]
 
 
@@ -70,7 +51,7 @@ def test_a_command_is_one_effect_and_the_next_begins_where_it_ended(place: Place
         "Bash: pwd; echo two > 'two \"words'.txt",
     ]
     assert (place.project / "docs/one.txt").read_text() == "one\n"
-    undone = takeback(place, "undo", "--session")
+    undone = takeback_in(place, "undo", "--session")
     assert undone.returncode == 0, undone.stderr
     assert differences(before, place.look()) == {}
 
@@ -129,8 +110,8 @@ def test_of_parallel_commands_of_an_ordinary_user_each_has_its_own(open_place: P
         )
         rights = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
         done = ran(
-            [*rights, made.python, "-I", "-B", "-c", code, *words], place,
-            {"PATH": os.environ["PATH"], "TAKEBACK_STORE": str(store)},
+            [*rights, made.python, "-I", "-B", "-c", code, *words], place.project,
+            {"PATH": os.environ["PATH"], "TAKEBACK_STORE": str(store)}, HOME=str(place.home),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done

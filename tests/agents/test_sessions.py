@@ -3,10 +3,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,21 +20,6 @@ from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
 from tests.agents.stage import git
 from tests.agents.talk import Talk, talking, until
-
-
-@pytest.fixture
-def talk(tmp_path: Path) -> Iterator[Talk]:
-    with talking(tmp_path) as talk:
-        (talk.project / "one").write_text("1\n")
-        (talk.project / "two").write_text("2\n")
-        yield talk
-
-
-def takeback_says(talk: Talk, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "takeback", *words], cwd=talk.project, capture_output=True, text=True, check=False,
-        timeout=60,
-    )  # fmt: skip
 
 
 def test_each_call_goes_back_alone(talk: Talk):
@@ -113,7 +95,7 @@ def test_a_refusal_names_all_that_others_may_have_changed(talk: Talk):
     talk.prompts("go")
     both = f"echo user >> {talk.project}/one; echo user >> {talk.project}/two"
     talk.shell("echo agent >> one; echo agent >> two", meanwhile=both)
-    refused = takeback_says(talk, "undo", "--prompt")
+    refused = talk.takeback("undo", "--prompt")
     assert refused.returncode == 3
     assert re.search("each of .*one, .*two (was|may have been) changed by someone else", refused.stderr)
     assert f" -- {talk.project}` takes back" in refused.stderr or " -- .` takes back" in refused.stderr
@@ -176,7 +158,7 @@ def test_what_a_command_wrote_elsewhere_is_said(talk: Talk):
     if talk.knows:
         assert f"{talk.place}/beside" in said.context
         assert talk.effects()[0].change.args["outside"] == [f"{talk.place}/beside"]
-        undone = takeback_says(talk, "undo", "--prompt")
+        undone = talk.takeback("undo", "--prompt")
         assert f"{talk.place}/beside was changed outside" in undone.stdout
         assert (talk.place / "beside").exists() and not (talk.project / "a").exists()
 
@@ -192,14 +174,14 @@ def test_what_a_command_wrote_only_elsewhere_is_said_and_listed(talk: Talk):
     assert f"{talk.place}/beside is outside of the project" in said.context
     _, effect = talk.effects()
     assert effect.targets == () and effect.outside == (f"{talk.place}/beside",)
-    assert "(outside)" in takeback_says(talk, "log").stdout.splitlines()[1]
-    assert f"Outside  {talk.place}/beside" in takeback_says(talk, "show", effect.id).stdout
-    refused = takeback_says(talk, "undo", effect.id)
+    assert "(outside)" in talk.takeback("log").stdout.splitlines()[1]
+    assert f"Outside  {talk.place}/beside" in talk.takeback("show", effect.id).stdout
+    refused = talk.takeback("undo", effect.id)
     assert refused.returncode == 3 and f"It changed {talk.place}/beside" in refused.stderr
-    undone = takeback_says(talk, "undo")
+    undone = talk.takeback("undo")
     assert f"Skipped {effect.id[:8]}" in undone.stdout and "Not covered: " in undone.stdout
     assert talk.files() == {"one": "1\n", "two": "2\n"} and (talk.place / "beside").exists()
-    nothing = takeback_says(talk, "undo", "--prompt")
+    nothing = talk.takeback("undo", "--prompt")
     assert nothing.returncode == 3 and "left to undo" in nothing.stderr
 
 
@@ -209,15 +191,15 @@ def test_what_was_written_elsewhere_does_not_stand_in_the_way(talk: Talk):
     talk.shell("echo more >> one; rm two")
     talk.shell(f"echo x > {talk.place}/beside")
     named = [] if talk.knows else ["--", str(talk.project)]
-    undone = takeback_says(talk, "undo", "--prompt", "--json", *named)
+    undone = talk.takeback("undo", "--prompt", "--json", *named)
     told = json.loads(undone.stdout)
     assert undone.returncode == 0 and told["outcome"] == "done", undone.stdout
     assert told.get("outside") == ([f"{talk.place}/beside"] if talk.knows else None)
     assert talk.files() == {"one": "1\n", "two": "2\n"}
-    assert takeback_says(talk, "redo").returncode == 0
+    assert talk.takeback("redo").returncode == 0
     assert talk.files() == {"one": "1\nmore\n"}
     (talk.project / "one").write_text("again\n")
-    assert takeback_says(talk, "undo", "--session", "--merge", "--skip-conflicts", *named).returncode in (
+    assert talk.takeback("undo", "--session", "--merge", "--skip-conflicts", *named).returncode in (
         0,
         1,
     )
@@ -235,10 +217,10 @@ def test_a_ref_that_someone_else_moved_during_a_call_stays_unless_it_is_named(ta
     with takeback.open(talk.store) as tb, suppress(Refused):
         tb.undo(effect.id)
     assert git(talk.project, "rev-parse", "made") == git(talk.project, "rev-parse", "HEAD~1")
-    told = takeback_says(talk, "undo", effect.id).stderr
+    told = talk.takeback("undo", effect.id).stderr
     named = re.search(r"-- (\S+)` takes back what you name", told)
     assert named, told
-    takeback_says(talk, "undo", effect.id, "--", named[1])
+    talk.takeback("undo", effect.id, "--", named[1])
     assert "made" not in git(talk.project, "branch")
 
 

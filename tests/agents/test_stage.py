@@ -64,9 +64,12 @@ def test_what_an_agent_left_running_is_ended_and_nothing_else(place: Place) -> N
 
 def test_a_daemon_is_known_by_its_module_and_its_store(tmp_path: Path) -> None:
     words = ["takeback.frontends.agents.daemon", str(tmp_path / "store")]
-    program = ["sh", "-c", "echo up; sleep 86400; :", *words]
-    stand_in = subprocess.Popen(program, start_new_session=True, stdout=subprocess.PIPE)
-    assert stand_in.stdout
+    # It starts nothing: a child has the words of its parent for a moment.
+    program = ["sh", "-c", "echo up; read nothing", *words]
+    stand_in = subprocess.Popen(
+        program, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert stand_in.stdin and stand_in.stdout
     try:
         stand_in.stdout.readline()
         assert daemons(str(tmp_path)) == daemons(words[1]) == [stand_in.pid]
@@ -74,6 +77,7 @@ def test_a_daemon_is_known_by_its_module_and_its_store(tmp_path: Path) -> None:
     finally:
         os.killpg(stand_in.pid, 9)
         stand_in.wait()
+        stand_in.stdin.close()
         stand_in.stdout.close()
 
 

@@ -1,33 +1,19 @@
 """Subagents as runs of their session; and the agent that undoes what it did, from a call of its own."""
 
 import json
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import takeback
-from tests.agents.acts import daemons, wait_until_asked
+from tests.agents.acts import wait_until_asked
 from tests.agents.family import Delegate, Shell
 from tests.agents.play import Prompt, Scene, play
 from tests.agents.scenes import expect
 from tests.agents.stage import Place, differences
-from tests.agents.talk import Talk, knows_authors, talking
+from tests.agents.talk import Talk, knows_authors, takeback_in
 from tests.agents.test_rig import ALL
-from tests.agents.test_sessions import takeback_says
-
-
-@pytest.fixture
-def talk(tmp_path: Path) -> Iterator[Talk]:
-    with talking(tmp_path) as talk:
-        (talk.project / "one").write_text("1\n")
-        (talk.project / "two").write_text("2\n")
-        yield talk
-
 
 A, B = ({"agent_id": "a1", "agent_type": "Explore"}, {"agent_id": "b2", "agent_type": "general-purpose"})
 
@@ -64,7 +50,7 @@ def test_what_a_subagent_does_is_a_run_of_the_session(talk: Talk):
 
 def test_the_log_shows_the_calls_of_a_subagent_together_with_what_undoes_them(talk: Talk):
     two_subagents(talk)
-    lines = takeback_says(talk, "log").stdout.splitlines()
+    lines = talk.takeback("log").stdout.splitlines()
     assert lines[0].startswith("» go  (claude-code, prompt 1")
     (a,) = (one for one in lines if "› subagent Explore" in one)
     (b,) = (one for one in lines if "› subagent general-purpose" in one)
@@ -75,18 +61,18 @@ def test_the_log_shows_the_calls_of_a_subagent_together_with_what_undoes_them(ta
     for line in (a, b):
         run = re.search(r"\(run (\w{8})\)", line)
         assert run
-        undone = takeback_says(talk, "undo", run[1], *everything(talk))
+        undone = talk.takeback("undo", run[1], *everything(talk))
         assert undone.returncode == 0, undone.stderr
     assert talk.files().keys() == {"one", "two", "main", "late"}
 
 
 def test_the_undo_of_a_prompt_takes_back_what_its_subagents_did(talk: Talk):
     two_subagents(talk)
-    undone = takeback_says(talk, "undo", "--prompt", *everything(talk))
+    undone = talk.takeback("undo", "--prompt", *everything(talk))
     assert undone.returncode == 0, undone.stderr
     assert talk.files() == {"one": "1\n", "two": "2\n"}
-    assert takeback_says(talk, "redo").returncode == 0
-    assert takeback_says(talk, "undo", "--session", *everything(talk)).returncode == 0
+    assert talk.takeback("redo").returncode == 0
+    assert talk.takeback("undo", "--session", *everything(talk)).returncode == 0
     assert talk.files() == {"one": "1\n", "two": "2\n"}
 
 
@@ -96,7 +82,7 @@ def test_the_last_prompt_is_that_of_the_last_call_in_any_run(talk: Talk):
     talk.shell("echo a > a", **A)
     talk.prompts("second")
     talk.write("late", "late\n")
-    assert takeback_says(talk, "undo", "--prompt").returncode == 0
+    assert talk.takeback("undo", "--prompt").returncode == 0
     assert talk.files().keys() == {"one", "two", "a"}
 
 
@@ -189,20 +175,6 @@ def test_another_call_under_way_is_not_left_out(talk: Talk):
 
 
 # The real agents.
-
-
-@pytest.fixture
-def no_daemon_stays() -> Iterator[None]:
-    yield
-    for process in daemons(os.environ["TAKEBACK_STORE"]):
-        os.kill(process, 9)
-
-
-def takeback_in(place: Place, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "takeback", *words], cwd=place.project, env={**os.environ, "HOME": str(place.home)},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
 
 
 TWO_PARTS = Scene(

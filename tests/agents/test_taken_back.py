@@ -1,23 +1,23 @@
 """Every scene in the real agent with takeback installed: one command brings the project back, and the user keeps what
 the user did."""
 
+import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import takeback as takeback_store
-from tests.agents.acts import daemons
-from tests.agents.play import Scene, play
-from tests.agents.scenes import SCENES
+from takeback.frontends.agents.install import settings_of
+from takeback.frontends.agents.settings import shim_path
+from tests.agents.family import Edit, Read, Shell, Write
+from tests.agents.play import Prompt, Scene, play
+from tests.agents.scenes import SCENES, scene
 from tests.agents.stage import Manifest, Place, differences, git
-from tests.agents.talk import knows_authors
-from tests.agents.test_rig import CASES
+from tests.agents.talk import knows_authors, takeback_in
+from tests.agents.test_rig import ALL, CASES
 
-pytestmark = pytest.mark.agents
+pytestmark = [pytest.mark.agents, pytest.mark.usefixtures("no_daemon_stays")]
 
 # What stays after `undo --session --merge` where the kernel tells who made a change: the user's, and what is elsewhere.
 _STAYS = {
@@ -55,28 +55,29 @@ _AFTER_ITS_DEATH = {"agent is killed": "late.txt"}
 _IN_THE_BACKGROUND = ("leave a program running", "work in the background")
 
 
-@pytest.fixture(autouse=True)
-def no_daemon_stays() -> Iterator[None]:
-    yield
-    for process in daemons(os.environ["TAKEBACK_STORE"]):
-        os.kill(process, 9)
-
-
-def takeback(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "takeback", *words], cwd=place.project, env={**os.environ, "HOME": str(place.home)},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-
-
 def _git(project: Path) -> list[str]:
     return [git(project, *words.split()) for words in ("log --oneline", "diff --cached", "stash list")]
 
 
+# Cursor by its contract; see `cursor.py`.
+EVERY = [*ALL, pytest.param("cursor", id="cursor", marks=pytest.mark.each_share)]
+CASES = [
+    *CASES,
+    *(
+        pytest.param("cursor", one, id=f"cursor-{one.name.replace(' ', '-')}", marks=pytest.mark.each_share)
+        for one in SCENES
+    ),
+]
+
+
+def installed(agent: str, place: Place) -> None:
+    done = takeback_in(place, "hook", "install", agent.removesuffix("-script"))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("agent", "scene"), CASES)
 def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
-    installed = takeback(place, "hook", "install", agent.removesuffix("-script"))
-    assert installed.returncode == 0, installed.stderr
+    installed(agent, place)
     before, history = place.look(), _git(place.project)
 
     play(agent, scene, place.home, place.project)
@@ -89,9 +90,9 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
         if (knows and scene.name != "daemon is killed") or scene.name in _OF_THE_USER
         else ["--", str(place.top)]
     )
-    undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts", *whole)
+    undone = takeback_in(place, "undo", "--session", "--merge", "--skip-conflicts", *whole)
     assert "Traceback" not in undone.stderr + _log()
-    said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
+    said = f"{undone.stdout}{undone.stderr}{takeback_in(place, 'log', '--all').stdout}{_log()}"
     after = place.look()
     elsewhere = (
         _STAYS.get(scene.name, {}).keys() - before.keys() if scene.name.startswith("write outside") else ()
@@ -111,15 +112,15 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
 @pytest.mark.parametrize("scene", SANDBOXED)
 def test_one_command_brings_it_back_in_sandbox_mode(scene: Scene, place: Place):
     for words in (("install", "claude-code"), ("mode", "sandbox", "claude-code")):
-        done = takeback(place, "hook", *words)
+        done = takeback_in(place, "hook", *words)
         assert done.returncode == 0, done.stderr
     before, history = place.look(), _git(place.project)
 
     play("claude-code", scene, place.home, place.project)
 
     changed = differences(before, place.look(), times=False) or _git(place.project) != history
-    undone = takeback(place, "undo", "--session", "--merge", "--skip-conflicts")
-    said = f"{undone.stdout}{undone.stderr}{takeback(place, 'log', '--all').stdout}{_log()}"
+    undone = takeback_in(place, "undo", "--session", "--merge", "--skip-conflicts")
+    said = f"{undone.stdout}{undone.stderr}{takeback_in(place, 'log', '--all').stdout}{_log()}"
     assert "Traceback" not in said
     assert _told_outside(place) == []
     stays = _STAYS_BESIDE.get(scene.name, {})
@@ -131,6 +132,69 @@ def test_one_command_brings_it_back_in_sandbox_mode(scene: Scene, place: Place):
     assert _git(place.project) == history, said
     if changed.keys() - stays.keys() if isinstance(changed, dict) else changed:
         assert undone.returncode == 0, said
+
+
+IN_TWO_PROMPTS = Scene(
+    "two prompts",
+    (
+        Prompt(
+            "do the first part",
+            (
+                (Shell("rm -r docs"),),
+                (Read("src/app.py"),),
+                (Edit("src/app.py", "    return 1", "    return 2"),),
+            ),
+        ),
+        Prompt("do the rest", ((Shell("echo made > made.txt; rm notes.txt"),), (Write("new.md", "new\n"),))),
+    ),
+    {},
+)
+
+
+@pytest.mark.parametrize("agent", EVERY)
+def test_one_call_goes_back_then_a_prompt_then_all(agent: str, place: Place):
+    installed(agent, place)
+    before = place.look()
+    named = [] if knows_authors(place.project) else ["--", str(place.project)]
+
+    def takes_back(*words: str) -> dict[str, str]:
+        done = takeback_in(place, "undo", *words, *named)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return differences(before, place.look())
+
+    play(agent, IN_TWO_PROMPTS, place.home, place.project)
+
+    of_first, of_second = {"src/app.py"}, {"made.txt", "notes.txt", "twin.txt", "new.md"}
+    told = json.loads(takeback_in(place, "log", "--json").stdout)
+    (call,) = (one["id"] for one in told if "rm -r docs" in one["summary"])
+    # Times of directories too: the one around is as the calls that stay have left it.
+    assert takes_back(call).keys() - {".", "src"} == of_first | of_second
+    assert takes_back("--prompt").keys() - {".", "src"} == of_first
+    # The first call went back before those that came later, so no undo knows the time of this directory before it.
+    assert takes_back("--session").keys() <= {"."}
+
+
+@pytest.mark.parametrize("fault", ["missing", "broken"])
+@pytest.mark.parametrize("agent", EVERY)
+def test_no_call_runs_when_the_hook_program_is(agent: str, fault: str, place: Place, tmp_path: Path):
+    installed(agent, place)
+    elsewhere = tmp_path / "takeback/frontends/agents"
+    elsewhere.mkdir(parents=True)
+    if fault == "broken":
+        (elsewhere / "shim.py").write_text("raise SystemExit(1)\n")
+    file = settings_of(agent.removesuffix("-script"), True, {"HOME": str(place.home)}, "").file
+    text = Path(file).read_text()
+    Path(file).write_text(text.replace(os.path.dirname(shim_path()), str(elsewhere)))
+    before = place.look()
+
+    played = play(agent, WRECK, place.home, place.project)
+
+    assert differences(before, place.look()) == {}
+    off = f"takeback hook uninstall {agent.removesuffix('-script')}"
+    assert all(off in one for one in played.results[:2]), played.results
+
+
+WRECK = scene("wreck", Shell("rm -r docs"), Write("new.md", "new\n"), wants={})
 
 
 def _compare(place: Place, scene: Scene, before: Manifest, after: Manifest, said: str, knows: bool) -> None:
@@ -156,7 +220,7 @@ def _told_outside(place: Place) -> list[str]:
 
 def _name(directory: str) -> str:
     """As the look calls it."""
-    return os.path.normpath(directory) if directory else "../project"
+    return os.path.normpath(directory)
 
 
 def _log() -> str:

@@ -83,14 +83,14 @@ def _give_claude(home: Path, port: int) -> None:
     program.chmod(0o755)
 
 
-def agent_session() -> list[str]:
+def agent_session(commands: Sequence[str] = AGENT_COMMANDS) -> list[str]:
     from tests.agents.acts import daemons
     from tests.agents.model import Model
 
     turn = [("Bash", {"command": _AGENT_DOES, "description": "clean up"})]
     with Model({"Clean up": [turn]}) as model:
         try:
-            return session(AGENT_COMMANDS, model.port)
+            return session(commands, model.port)
         finally:
             for process in daemons(f"{os.environ['HOME']}/.local/state/takeback"):
                 os.kill(process, 9)

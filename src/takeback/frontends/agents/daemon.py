@@ -36,6 +36,7 @@ _MOST = 64 << 20
 _LOG_BYTES = 1 << 20
 _HANDOVER_SECONDS = 15
 _HANGS_UP = 0.3  # seconds in which one that is ending does
+_SHELLS_BETWEEN = 3  # that may stand between an agent and the shim
 _SLOW = 10  # seconds that a shim may take to send its request
 
 
@@ -318,11 +319,13 @@ def _packed(reply: Reply) -> bytes:
 
 
 def _agent(parent: int) -> int:
-    """The process that started the shim; a shell in between is not the agent."""
+    """The process that started the shim; shells in between are not the agent. Cursor needs two of them."""
     with suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{parent}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-        if os.path.basename(words[0]) in (b"sh", b"bash", b"dash", b"zsh") and b"-c" in words[1:2]:
+        for _ in range(_SHELLS_BETWEEN):
+            with open(f"/proc/{parent}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+            if os.path.basename(words[0]) not in (b"sh", b"bash", b"dash", b"zsh") or b"-c" not in words[1:2]:
+                break
             with open(f"/proc/{parent}/stat", "rb") as file:
-                return int(file.read().rpartition(b")")[2].split()[1])
+                parent = int(file.read().rpartition(b")")[2].split()[1])
     return parent

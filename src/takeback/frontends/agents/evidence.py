@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, cast
 
 from takeback.errors import TakebackError
 from takeback.frontends.agents.hosts import NAMES, host
-from takeback.frontends.agents.install import HookSettings, content_of, settings_of
+from takeback.frontends.agents.install import HookSettings, content_of, further_hooks, settings_of
+from takeback.frontends.agents.plugins import CLAUDE, digest_at, files_of, is_enabled, place_of, plugins_in
 from takeback.frontends.agents.settings import document_of, entries_in, plugin_commands
 from takeback.storage.notes import read_outside, write_outside
 
@@ -35,6 +36,9 @@ class Kept(NamedTuple):
     seen: Mapping[
         str, Mapping[str, Any]
     ] = {}  # by host and project: what kept its hooks from running at that time
+    plugins: Mapping[
+        str, Mapping[str, str]
+    ] = {}  # by directory: `name`, `file` that enables it, `data`, `digest` of its hooks, `project` or nothing
     daemon: Mapping[str, Any] = {}  # the process that runs; empty if it ended by itself
     noticed: tuple[Noticed, ...] = ()
 
@@ -46,9 +50,8 @@ def kept(note: str) -> Kept:
     try:
         told = json.loads(read_outside(note) or b"{}")
         noticed = tuple(Noticed(int(at), str(words)) for at, words in told.get("noticed", ()))
-        return Kept(
-            _objects(told.get("settings")), _objects(told.get("seen")), _object(told.get("daemon")), noticed
-        )
+        settings, seen, plugins = (_objects(told.get(name)) for name in ("settings", "seen", "plugins"))
+        return Kept(settings, seen, plugins, _object(told.get("daemon")), noticed)
     except (ValueError, TypeError, AttributeError, RecursionError):
         return Kept()  # a note that cannot be read is no note
 
@@ -106,7 +109,8 @@ def installed(note: str, *all_settings: HookSettings) -> bool:
             if digest:
                 project = "" if one.user else os.path.dirname(os.path.dirname(one.file))
                 settings[one.file] = {"host": one.host.NAME, "digest": digest, "project": project}
-        return before._replace(settings=settings)
+        plugins = {root: one for root, one in before.plugins.items() if not _switched_off(one)}
+        return before._replace(settings=settings, plugins=plugins)
 
     return change(note, changed)
 
@@ -132,7 +136,7 @@ def digest_of(settings: HookSettings) -> str:
             said = data if plugin_commands(data) else b""
         else:
             entries = entries_in(document_of(settings.host, settings.file, data))
-            said = json.dumps(entries, sort_keys=True).encode() if entries else b""
+            said = json.dumps(entries, sort_keys=True, default=str).encode() if entries else b""
     except TakebackError:
         return ""
     return hashlib.sha256(said).hexdigest() if said else ""
@@ -158,6 +162,9 @@ def settings_troubles(found: Kept, project: str, env: Mapping[str, str]) -> Iter
                 f"takeback's hooks in {path} were modified. `takeback hook install {name}` writes them again; "
                 "`takeback hook status` shows them."
             )
+    for root, told in found.plugins.items():
+        if not told.get("project") or _is_below(project, told["project"]):
+            yield from _plugin_troubles(root, told)
     for key, told in found.seen.items():
         name, _, where = key.partition(" ")
         if name in NAMES and where == project and told.get("signature") != signature(name, env, project):
@@ -165,6 +172,23 @@ def settings_troubles(found: Kept, project: str, env: Mapping[str, str]) -> Iter
 
             before = told.get("obstacles", ())
             yield from (one for one in obstacles(name, env, project) if one not in before)
+
+
+def _plugin_troubles(root: str, told: Mapping[str, str]) -> Iterator[str]:
+    name = told.get("name", "")
+    if _switched_off(told):
+        yield (
+            f"{told['file']} does not enable takeback's plugin any more. `claude plugin enable {name}` switches it on; "
+            f"`takeback hook uninstall {CLAUDE}` if you switched it off."
+        )
+    elif not (digest := digest_at(root)):
+        yield f"takeback's plugin in {root} was removed, so its hooks do not run. `claude plugin list` shows it."
+    elif digest != told.get("digest"):
+        yield f"takeback's plugin in {root} was modified. `claude plugin list` shows it."
+
+
+def _switched_off(told: Mapping[str, str]) -> bool:
+    return bool(told.get("file")) and not is_enabled(told.get("name", ""), told["file"])
 
 
 def _is_below(path: str, top: str) -> bool:
@@ -175,7 +199,9 @@ def signature(name: str, env: Mapping[str, str], project: str, more: Kept = _NOT
     """Changes when a settings file of the host does, or one in which we have hooks."""
     found: list[list[int]] = []
     places = (host(name).user_directory(env), os.path.join(project, host(name).PROJECT))
-    for path in (*[f"{place}/{file}" for place in places for file in _BESIDE], *more.settings):
+    ours = [path for root in more.plugins for path in files_of(root)]
+    ours += [told["file"] for told in more.plugins.values() if told.get("file")]
+    for path in (*[f"{place}/{file}" for place in places for file in _BESIDE], *more.settings, *ours):
         try:
             status = os.stat(path)
             found.append([status.st_ino, status.st_size, status.st_mtime_ns])
@@ -189,10 +215,36 @@ def seen_now(note: str, name: str, env: Mapping[str, str], project: str) -> bool
     from takeback.frontends.agents.obstacles import obstacles
 
     places = [settings_of(name, user, env, project) for user in (True, False)]
+    places += further_hooks(name, env, project)
     fresh = [one for one in places if one.file not in kept(note).settings]
     told = {"signature": signature(name, env, project), "obstacles": list(obstacles(name, env, project))}
-    written = change(note, lambda before: before._replace(seen={**before.seen, f"{name} {project}": told}))
+    plugin = _plugin_seen(env, project) if name == CLAUDE else {}
+
+    def changed(before: Kept) -> Kept:
+        files = {one["file"] for one in plugin.values()} - {""}
+        others = {root: one for root, one in before.plugins.items() if one.get("file") not in files}
+        return before._replace(
+            seen={**before.seen, f"{name} {project}": told},
+            plugins={**others, **plugin} if plugin else before.plugins,
+        )
+
+    written = change(note, changed)
     return (not fresh or installed(note, *fresh)) and written
+
+
+def _plugin_seen(env: Mapping[str, str], project: str) -> dict[str, dict[str, str]]:
+    """The plugin whose hook runs. One that is loaded by an option of the command line is enabled in no file."""
+    if not (root := place_of(env)):
+        return {}
+    name, file = next(iter(plugins_in(env, project)), ("", ""))
+    local = os.path.dirname(os.path.dirname(file))
+    about = {"name": name, "file": file, "data": env.get("CLAUDE_PLUGIN_DATA", ""), "digest": digest_at(root)}
+    return {
+        root: {
+            **about,
+            "project": local if file and _is_below(file, os.path.join(project, ".claude")) else "",
+        }
+    }
 
 
 # The daemon.

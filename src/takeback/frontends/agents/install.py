@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.errors import Drifted, PreconditionFailed, Refused, TakebackError
@@ -46,6 +47,23 @@ def settings_of(name: str, user: bool, env: Mapping[str, str], project: str) -> 
     one = host(name)
     directory = one.user_directory(env) if user else os.path.join(project, one.PROJECT)
     return HookSettings(one, user, one.settings_file(os.path.abspath(directory), user))
+
+
+def further_settings(name: str, env: Mapping[str, str], project: str) -> tuple[HookSettings, ...]:
+    """Files that takeback never writes and the host reads hooks in: `[hooks]` in the `config.toml` of Codex."""
+    if name != "codex":
+        return ()
+    known = (settings_of(name, user, env, project) for user in (True, False))
+    return tuple(one._replace(file=os.path.join(os.path.dirname(one.file), "config.toml")) for one in known)
+
+
+def further_hooks(name: str, env: Mapping[str, str], project: str) -> tuple[HookSettings, ...]:
+    """Those in which someone has put takeback's hooks."""
+    found: list[HookSettings] = []
+    for one in further_settings(name, env, project):
+        with suppress(TakebackError):  # that it cannot be read is said elsewhere
+            found += [one] if found_in(one, content_of(one.file)) else []
+    return tuple(found)
 
 
 def is_installed(name: str, env: Mapping[str, str]) -> bool:

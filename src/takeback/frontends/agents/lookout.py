@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from takeback.errors import TakebackError
@@ -46,7 +46,7 @@ class SelfGuard:
         return refusal(event, list(self._guarded()), self._process, environment)
 
     def _guarded(self) -> Iterator[Guarded]:
-        return guarded(self._store.path, self._note, self._known().settings)
+        return guarded(self._store.path, self._note, self._known())
 
     def _known(self) -> evidence.Kept:
         """The note, read again if it changed."""
@@ -109,17 +109,23 @@ class SelfGuard:
         self._told.pop(session, None)
 
 
-def guarded(store: str, note: str, settings: Iterable[str]) -> Iterator[Guarded]:
+def guarded(store: str, note: str, known: evidence.Kept) -> Iterator[Guarded]:
     yield Guarded("takeback's store", store, is_tree=True)
     yield Guarded("the notes about takeback's store", os.path.dirname(note), is_tree=True)
     for program in filter(None, (shim_path(), relay.__file__, prefix_path(), compiled_shim())):
         yield Guarded("takeback's hook program", program)
-    yield from (Guarded("the settings with takeback's hooks", path) for path in settings)
+    yield from (Guarded("the settings with takeback's hooks", path) for path in known.settings)
+    for root, told in known.plugins.items():
+        yield Guarded("takeback's plugin", root, is_tree=True)
+        if told.get("data"):
+            yield Guarded("the notes of takeback's plugin", told["data"], is_tree=True)
+        if told.get("file"):
+            yield Guarded("the settings that enable takeback's plugin", told["file"])
 
 
 def forbidden(store: "Store", found: "Merge") -> str:
     """Why what a command in a sandbox has changed is not made: it would change takeback itself, or switch it off."""
-    places = list(guarded(store.path, store.hook_note, evidence.kept(store.hook_note).settings))
+    places = list(guarded(store.path, store.hook_note, evidence.kept(store.hook_note)))
     for resource, after in found.after.items():
         path = os.fsdecode(path_of(resource))
         for one in places:

@@ -6,7 +6,7 @@ says that it is done. It knows four wires: Anthropic Messages, OpenAI Responses,
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self, cast
 
@@ -18,13 +18,20 @@ Body = Mapping[str, Any]
 Message = tuple[str, bytes]  # the kind of content, and the content
 
 
+class Said(NamedTuple):
+    """One entry of a conversation that matters here: what the user said, or what a tool gave back."""
+
+    result: bool
+    text: str
+
+
 class Model:
     """Serves while it is open. Several requests may come at the same time."""
 
     def __init__(self, script: Sequence[ModelCall]) -> None:
         self.script = script
         self.results: list[str] = []  # of the tools, as the agent told them last
-        self.asked = 0  # requests for a turn
+        self.turns = 0  # that it was asked for
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -45,21 +52,29 @@ class Model:
         wire = next((one for ending, one in _WIRES.items() if path.endswith(ending)), None)
         if wire is None:
             return None
-        call = None
+        said = list(wire.asked(body))
         with self._lock:
-            self.asked += 1
-            number = self.asked
-            if _offers_tools(body):
-                found = wire.results(body)
-                if len(found) >= len(self.results):
-                    self.results = found
-                call = self.script[len(found)] if len(found) < len(self.script) else None
-        streams = "stream" in path or bool(body.get("stream"))
-        return wire.said(body, call, number, streams)
+            self.turns += 1
+            number = self.turns
+        calls = self.calls(number, said, body)
+        # Ids differ between messages, or an agent takes two turns for one.
+        named = [_Named(*call, f"{number:04}{index:02}") for index, call in enumerate(calls)]
+        return wire.answer(body, named, number, "stream" in path or bool(body.get("stream")))
+
+    def calls(self, number: int, said: Sequence[Said], body: Body) -> Sequence[ModelCall]:
+        """What the model does next in this conversation; nothing where it has come to its end."""
+        if not offers_tools(body):
+            return ()
+        found = [one.text for one in said if one.result]
+        with self._lock:
+            if len(found) >= len(self.results):
+                self.results = found
+        return self.script[len(found) : len(found) + 1]
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self, model: Model) -> None:
         super().__init__(("127.0.0.1", 0), _Desk)
@@ -102,15 +117,23 @@ class _Desk(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-# The wires: what the tools gave back so far, and one turn.
+# The wires: what a conversation holds so far, and one turn.
+
+
+class _Named(NamedTuple):
+    """A call with the id that its result will have."""
+
+    name: str
+    input: Any
+    id: str
 
 
 class _Wire(NamedTuple):
-    results: Callable[[Body], list[str]]
-    said: Callable[[Body, ModelCall | None, int, bool], Message]
+    asked: Callable[[Body], Iterator[Said]]
+    answer: Callable[[Body, Sequence[_Named], int, bool], Message]
 
 
-def _offers_tools(body: Body) -> bool:
+def offers_tools(body: Body) -> bool:
     """Else the agent asks for a title or a summary. Newer models of Codex find their tools in the conversation."""
     more = (item.get("type") == "additional_tools" for item in _dicts(body.get("input")))
     return bool(body.get("tools")) or any(more)
@@ -127,105 +150,132 @@ def _plain(content: Any) -> str:
         return content
     if isinstance(content, dict):
         block = cast("Body", content)
-        inner = [block[key] for key in ("text", "content", "output", "error") if key in block]
+        names = ("text", "encrypted_content", "content", "output", "error")
+        inner = [block[name] for name in names if name in block]
         return "\n".join(map(_plain, inner)) if inner else json.dumps(content)
     return "\n".join(map(_plain, cast("list[Any]", content))) if isinstance(content, list) else ""
 
 
-def _messages_results(body: Body) -> list[str]:
-    blocks = (block for message in _dicts(body.get("messages")) for block in _dicts(message.get("content")))
-    return [_plain(block.get("content")) for block in blocks if block.get("type") == "tool_result"]
+def _messages_asked(body: Body) -> Iterator[Said]:
+    for message in _dicts(body.get("messages")):
+        if message.get("role") != "user":
+            continue
+        if isinstance(message.get("content"), str):
+            yield Said(False, message["content"])
+        for block in _dicts(message.get("content")):
+            if block.get("type") == "tool_result":
+                yield Said(True, _plain(block.get("content")))
+            elif block.get("type") == "text":
+                yield Said(False, _plain(block))
 
 
-def _messages_said(body: Body, call: ModelCall | None, number: int, stream: bool) -> Message:
-    block: dict[str, Any] = {"type": "text", "text": DONE}
-    if call:
-        block = {"type": "tool_use", "id": f"toolu_{number:06}", "name": call.name, "input": call.input}
-    stop = {"stop_reason": "tool_use" if call else "end_turn", "stop_sequence": None}
+def _messages_answer(body: Body, calls: Sequence[_Named], number: int, stream: bool) -> Message:
+    blocks: list[dict[str, Any]] = [
+        {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.input}
+        for call in calls
+    ] or [{"type": "text", "text": DONE}]
+    stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
     usage = {
         "input_tokens": 10, "output_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
     }  # fmt: skip
     whole = {
         "id": f"msg_{number:06}", "type": "message", "role": "assistant", "model": body.get("model", "model"),
-        "content": [block], "usage": usage, **stop,
+        "content": blocks, "usage": usage, **stop,
     }  # fmt: skip
     if not stream:
         return _json(whole)
-    empty: dict[str, Any] = {**block, "input": {}} if call else {**block, "text": ""}
-    given = json.dumps(block.get("input"))
-    delta = (
-        {"type": "input_json_delta", "partial_json": given} if call else {"type": "text_delta", "text": DONE}
-    )
-    return _events((
-        {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
-        {"type": "content_block_start", "index": 0, "content_block": empty},
-        {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": stop, "usage": usage},
-        {"type": "message_stop"},
-    ))  # fmt: skip
+    events: list[Body] = [{"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}}]
+    for index, block in enumerate(blocks):
+        empty: Body = {**block, "text": ""}
+        delta = {"type": "text_delta", "text": block.get("text")}
+        if "input" in block:
+            empty = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    events.append({"type": "message_delta", "delta": stop, "usage": usage})
+    return _events((*events, {"type": "message_stop"}))
 
 
-def _responses_results(body: Body) -> list[str]:
-    items = _dicts(body.get("input"))
-    return [_plain(one.get("output")) for one in items if str(one.get("type", "")).endswith("_call_output")]
+def _responses_asked(body: Body) -> Iterator[Said]:
+    for item in _dicts(body.get("input")):
+        kind = str(item.get("type", "message"))
+        if kind.endswith("_call_output"):
+            yield Said(True, _plain(item.get("output")))
+        elif kind == "agent_message" or (kind == "message" and item.get("role") == "user"):
+            yield Said(False, _plain(item.get("content")))
 
 
-def _responses_said(body: Body, call: ModelCall | None, number: int, stream: bool) -> Message:
-    item: dict[str, Any] = {"id": f"item_{number:06}", "status": "completed"}
-    if call is None:
-        text: dict[str, Any] = {"type": "output_text", "text": DONE, "annotations": []}
-        item |= {"type": "message", "role": "assistant", "content": [text]}
-    else:
-        item |= {"call_id": f"call_{number:06}", "name": call.name}
+def _responses_answer(body: Body, calls: Sequence[_Named], number: int, stream: bool) -> Message:
+    items: list[dict[str, Any]] = []
+    for call in calls:
+        item = {"id": f"fc_{call.id}", "call_id": f"call_{call.id}", "name": call.name, "status": "completed"}
         if isinstance(call.input, str):
-            item |= {"type": "custom_tool_call", "input": call.input}
+            items.append(item | {"type": "custom_tool_call", "input": call.input})
         else:
-            item |= {"type": "function_call", "arguments": json.dumps(call.input)}
+            space, _, name = call.name.rpartition("/")  # a tool of a namespace: space/name
+            item |= {"name": name, **({"namespace": space} if space else {})}
+            items.append(item | {"type": "function_call", "arguments": json.dumps(call.input)})
+    if not items:
+        text: dict[str, Any] = {"type": "output_text", "text": DONE, "annotations": []}
+        about = {"id": f"msg_{number:06}", "type": "message", "role": "assistant", "status": "completed"}
+        items.append({**about, "content": [text]})
     usage = {
         "input_tokens": 1, "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": 1, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 2,
     }  # fmt: skip
     whole = {
         "id": f"resp_{number:06}", "object": "response", "status": "completed", "model": body.get("model"),
-        "output": [item], "usage": usage,
+        "output": items, "usage": usage,
     }  # fmt: skip
+    steps = [
+        {"type": f"response.output_item.{step}", "output_index": index, "item": item}
+        for index, item in enumerate(items)
+        for step in ("added", "done")
+    ]
     return _events((
         {"type": "response.created", "response": {**whole, "status": "in_progress", "output": []}},
-        {"type": "response.output_item.added", "output_index": 0, "item": item},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        *steps,
         {"type": "response.completed", "response": whole},
     ))  # fmt: skip
 
 
-def _gemini_results(body: Body) -> list[str]:
-    parts = (part for content in _dicts(body.get("contents")) for part in _dicts(content.get("parts")))
-    return [
-        _plain(part["functionResponse"].get("response", {})) for part in parts if "functionResponse" in part
-    ]
+def _gemini_asked(body: Body) -> Iterator[Said]:
+    for content in _dicts(body.get("contents")):
+        for part in _dicts(content.get("parts")) if content.get("role", "user") == "user" else ():
+            if "functionResponse" in part:
+                yield Said(True, _plain(part["functionResponse"].get("response", {})))
+            elif "text" in part:
+                yield Said(False, _plain(part["text"]))
 
 
-def _gemini_said(body: Body, call: ModelCall | None, number: int, stream: bool) -> Message:
-    part = {"functionCall": {"name": call.name, "args": call.input}} if call else {"text": DONE}
-    said = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+def _gemini_answer(body: Body, calls: Sequence[_Named], number: int, stream: bool) -> Message:
+    parts: list[Body] = [{"functionCall": {"name": call.name, "args": call.input}} for call in calls]
+    content = {"role": "model", "parts": parts or [{"text": DONE}]}
+    said = {"content": content, "finishReason": "STOP", "index": 0}
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
     whole = {"candidates": [said], "usageMetadata": usage, "modelVersion": "model"}
     return _events((whole,)) if stream else _json(whole)
 
 
-def _chat_results(body: Body) -> list[str]:
-    messages = _dicts(body.get("messages"))
-    return [_plain(one.get("content")) for one in messages if one.get("role") == "tool"]
+def _chat_asked(body: Body) -> Iterator[Said]:
+    for message in _dicts(body.get("messages")):
+        if message.get("role") in ("user", "tool"):
+            yield Said(message["role"] == "tool", _plain(message.get("content")))
 
 
-def _chat_said(body: Body, call: ModelCall | None, number: int, stream: bool) -> Message:
-    message: dict[str, Any] = {"role": "assistant", "content": None if call else DONE}
-    if call:
-        given = {"name": call.name, "arguments": json.dumps(call.input)}
-        message["tool_calls"] = [
-            {"index": 0, "id": f"call_{number:06}", "type": "function", "function": given}
-        ]
-    why = "tool_calls" if call else "stop"
+def _chat_answer(body: Body, calls: Sequence[_Named], number: int, stream: bool) -> Message:
+    asked = [
+        {
+            "index": index, "id": f"call_{call.id}", "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.input)},
+        }
+        for index, call in enumerate(calls)
+    ]  # fmt: skip
+    message: dict[str, Any] = {"role": "assistant", "content": None if asked else DONE}
+    message |= {"tool_calls": asked} if asked else {}
+    why = "tool_calls" if asked else "stop"
     about = {"id": f"chat-{number:06}", "created": 1, "model": body.get("model")}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     if not stream:
@@ -252,11 +302,11 @@ def _events(events: Sequence[Body | str]) -> Message:
     return "text/event-stream", "".join(lines).encode()
 
 
-_GEMINI = _Wire(_gemini_results, _gemini_said)
+_GEMINI = _Wire(_gemini_asked, _gemini_answer)
 _WIRES = {
-    "/messages": _Wire(_messages_results, _messages_said),
-    "/responses": _Wire(_responses_results, _responses_said),
-    "/chat/completions": _Wire(_chat_results, _chat_said),
+    "/messages": _Wire(_messages_asked, _messages_answer),
+    "/responses": _Wire(_responses_asked, _responses_answer),
+    "/chat/completions": _Wire(_chat_asked, _chat_answer),
     ":streamGenerateContent": _GEMINI,
     ":generateContent": _GEMINI,
 }

@@ -79,15 +79,18 @@ def _codex(env: Mapping[str, str], project: str) -> Iterator[str]:
     if config is None:
         yield f"{user}/config.toml is not valid TOML: Codex does not start with it."
         return
-    features = _object(config.get("features"))
-    if features.get("hooks") is False or features.get("codex_hooks") is False:
-        yield f"`features.hooks` is false in {user}/config.toml: Codex runs no hooks."
+    for directory in (user, os.path.join(project, ".codex"), _CODEX_SYSTEM):
+        place = os.path.join(directory, "config.toml")
+        features = _object((_toml(place) or {}).get("features"))
+        if features.get("hooks") is False or features.get("codex_hooks") is False:
+            yield f"`features.hooks` is false in {place}: Codex runs no hooks."
     managed = _toml(os.path.join(_CODEX_SYSTEM, "requirements.toml")) or {}
     if managed.get("allow_managed_hooks_only") is True:
         yield "`allow_managed_hooks_only` is set: Codex runs only the hooks of its administrator."
     states = _object(_object(config.get("hooks")).get("state"))
     for directory in (user, os.path.join(project, ".codex")):
-        yield from _untrusted(os.path.join(directory, "hooks.json"), states)
+        for name in ("hooks.json", "config.toml"):
+            yield from _untrusted(os.path.join(directory, name), states)
 
 
 def _untrusted(place: str, states: dict[str, Any]) -> Iterator[str]:

@@ -19,6 +19,9 @@ PLUGIN_STAYS = (
 )
 
 
+_DIGESTED = (".claude-plugin", "hooks")  # what decides whether calls are covered
+
+
 class EnabledPlugin(NamedTuple):
     """A plugin that brings hooks of takeback."""
 
@@ -42,6 +45,38 @@ def plugins_in(env: Mapping[str, str], project: str) -> tuple[EnabledPlugin, ...
                 if value is True:
                     found[name] = place
     return tuple(EnabledPlugin(name, file) for name, file in found.items())
+
+
+def place_of(env: Mapping[str, str]) -> str:
+    """Where the plugin lies whose hook this is; empty if it is no plugin's."""
+    root = env.get("CLAUDE_PLUGIN_ROOT", "")
+    return root if os.path.isabs(root) and os.path.isfile(os.path.join(root, "hooks", "takeback.sh")) else ""
+
+
+def files_of(root: str) -> list[str]:
+    """Of its hooks."""
+    found: list[str] = []
+    for name in _DIGESTED:
+        with suppress(OSError):
+            found += (os.path.join(root, name, one) for one in sorted(os.listdir(os.path.join(root, name))))
+    return found
+
+
+def digest_at(root: str) -> str:
+    """Of its hooks; empty if there are none."""
+    import hashlib
+
+    said = hashlib.sha256()
+    files = files_of(root)
+    for path in files:
+        said.update(os.fsencode(os.path.relpath(path, root)) + b"\0")
+        with suppress(OSError), open(path, "rb") as file:
+            said.update(hashlib.file_digest(file, "sha256").digest())
+    return said.hexdigest() if files else ""
+
+
+def is_enabled(name: str, place: str) -> bool:
+    return _enabled(place).get(name) is True
 
 
 def _enabled(place: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import takeback
-from takeback.frontends.agents.install import HookSettings
+from takeback.frontends.agents.install import WATCH, HookSettings
 from takeback.frontends.agents.settings import HookCommand
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Proof(NamedTuple):
     takeback: str
     hooks: str  # which entries were tested, as a hash
     checks: tuple[tuple[str, bool, str], ...]  # name, whether it held, and what was seen
+    mode: str = WATCH  # in which shell commands ran
 
     @property
     def proven(self) -> bool:
@@ -41,6 +42,7 @@ def proof_of(
     program: "Program",
     checks: "Sequence[TrialPoint]",
     at: int,
+    mode: str,
 ) -> Proof:
     told = tuple((one.name, one.held, one.detail) for one in checks)
     return Proof(
@@ -52,6 +54,7 @@ def proof_of(
         takeback.__version__,
         print_of(found),
         told,
+        mode,
     )
 
 

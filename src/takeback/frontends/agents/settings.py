@@ -107,6 +107,8 @@ def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
         raise Refused(f"{path} is not UTF-8 text (byte {error.start}).", hint=_FIX) from None
     if not text.strip():
         return {}
+    if path.endswith(".toml"):
+        return _toml_of(path, text)
     from takeback.adapters.config.json_edit import blanked, without_comments
 
     try:
@@ -123,6 +125,16 @@ def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Refused(f"{path} holds no JSON object.", hint=_FIX)
     return cast("dict[str, Any]", found)
+
+
+def _toml_of(path: str, text: str) -> dict[str, Any]:
+    """Read only: takeback writes its hooks into no TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{path} is not valid TOML: {error}.", hint=_FIX) from None
 
 
 _FIX = "Nothing was changed. Fix the file, then try again."
@@ -261,9 +273,11 @@ _SWITCHES = ("disableAllHooks", "hooksConfig")  # what makes a host run no hooks
 
 
 def only_hooks(host: Host, path: str, data: bytes, is_plugin: bool) -> bytes:
-    """A copy for a test: our entries, for the usual store, and the switches that they obey. Nothing else."""
+    """A copy for a test: our entries and the program before commands, for the usual store, and the switches."""
     if is_plugin:
         return re.sub(rb'^const STORE = ".*"$', b'const STORE = ""', data, count=1, flags=re.MULTILINE)
+    from shlex import quote, split
+
     document = document_of(host, path, data)
     hooks: dict[str, Any] = {}
     for event, groups in _object(document.get(_HOOKS)).items():
@@ -272,6 +286,9 @@ def only_hooks(host: Host, path: str, data: bytes, is_plugin: bool) -> bytes:
         elif kept := [one for group in cast("list[Any]", groups) if (one := _only_ours(event, group))]:
             hooks[event] = kept
     switches = {name: document[name] for name in _SWITCHES if name in document}
+    if is_sandboxed(document):
+        before, _, rest = str(_object(document[_ENV])[_PREFIX]).partition(" -IS ")
+        switches[_ENV] = {_PREFIX: f"{before} -IS {quote(split(rest)[0])}"}
     return json.dumps({**host.PREAMBLE, **switches, _HOOKS: hooks}).encode()
 
 

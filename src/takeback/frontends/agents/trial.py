@@ -15,7 +15,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from takeback.errors import Failed, Refused
-from takeback.frontends.agents.install import HookSettings, content_of, found_in, settings_of
+from takeback.frontends.agents.install import (
+    SANDBOX,
+    HookSettings,
+    content_of,
+    found_in,
+    mode_in,
+    settings_of,
+)
 from takeback.frontends.agents.launch import Launcher, ModelCall, launcher, surroundings
 from takeback.frontends.agents.model import Model
 from takeback.frontends.agents.obstacles import numbers_of
@@ -27,6 +34,8 @@ _PROMPT = "takeback tests its hooks"
 _SHELL = "printf 'by the shell\\n' > shell.txt && rm gone.txt && mkdir made && printf 'new\\n' > made/new.txt"
 _BY_SHELL = ("gone.txt", "made", "made/new.txt", "shell.txt")
 _EDITED = "edited.txt"
+_WHERE = "where.txt"
+_SAYS_WHERE = f"readlink /proc/self/ns/mnt > {_WHERE}"  # in a sandbox it is another one
 _FILES = {
     "shell.txt": "before\n", "gone.txt": "will be removed\n", _EDITED: "one\ntwo\nthree\n", "kept.txt": "kept\n"
 }  # fmt: skip
@@ -60,6 +69,7 @@ class _Stage(NamedTuple):
     store: str
     blocked: str  # a store that cannot be opened
     settings: HookSettings
+    mode: str
     program: Program
     agent: Launcher
     env: Mapping[str, str]
@@ -74,8 +84,8 @@ class _Played(NamedTuple):
     words: str  # the last that the agent printed
 
 
-def hooks_to_test(settings: HookSettings) -> bytes:
-    """The content of the settings; refused if no test can be made with it."""
+def hooks_to_test(settings: HookSettings, plugin: str = "") -> bytes:
+    """The content of the settings; refused if no test can be made with it. `plugin`: one that is enabled."""
     name, title = settings.host.NAME, settings.host.TITLE
     if launcher(name) is None:
         raise Refused(
@@ -85,6 +95,11 @@ def hooks_to_test(settings: HookSettings) -> bytes:
     data = content_of(settings.file)
     if data is None or not found_in(settings, data):
         level = "" if settings.user else " --project"
+        if plugin:
+            raise Refused(
+                f"takeback has no hooks in {settings.file}, and the hooks of a plugin ({plugin}) cannot be tested.",
+                hint=f"`takeback hook status {name}` shows whether the plugin is enabled.",
+            )
         raise Refused(
             f"takeback has no hooks in {settings.file}.",
             hint=f"`takeback hook install {name}{level}` installs them.",
@@ -105,7 +120,17 @@ def tried(
         os.makedirs(os.path.join(home, "tmp"))
         with open(blocked, "w", encoding="utf-8"):
             pass  # a file, so no store can be below it
-        stage = _Stage(home, project, store, os.path.join(blocked, "store"), settings, program, agent, env)
+        stage = _Stage(
+            home,
+            project,
+            store,
+            os.path.join(blocked, "store"),
+            settings,
+            mode_in(settings, data),
+            program,
+            agent,
+            env,
+        )
         _copy_hooks(stage, data)
         try:
             seen = _recorded_and_undone(stage)
@@ -130,7 +155,9 @@ def _recorded_and_undone(stage: _Stage) -> list[TrialPoint]:
     _lay_out(stage.project)
     edited = os.path.join(stage.project, _EDITED)
     before = _look(stage)
-    script = (stage.agent.shell(_SHELL), *stage.agent.edit(edited, "two", "two, edited"))
+    edit = stage.agent.edit(edited, "two", "two, edited")
+    inside = [stage.agent.shell(_SAYS_WHERE)] if stage.mode == SANDBOX else []
+    script = (stage.agent.shell(_SHELL), *edit, *inside)
     played = _play(stage, script, stage.store)
     after = _look(stage)
     effects = _effects(stage)
@@ -141,11 +168,32 @@ def _recorded_and_undone(stage: _Stage) -> list[TrialPoint]:
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     checks = [
         _was_recorded("shell", "shell call", _BY_SHELL, changed, told, played.results[:1], stage),
-        _was_recorded("edit", "edit", (_EDITED,), changed, told, played.results[1:], stage),
+        _was_recorded("edit", "edit", (_EDITED,), changed, told, played.results[1 : len(edit) + 1], stage),
     ]
+    where = [_was_inside(stage.project)] if inside else []
     if not all(one.held for one in checks):
-        return [*checks, TrialPoint("undo", False, "Undo was not tried: not all calls were recorded.")]
-    return [*checks, _comes_back(stage, before)]
+        return [
+            *checks,
+            *where,
+            TrialPoint("undo", False, "Undo was not tried: not all calls were recorded."),
+        ]
+    return [*checks, *where, _comes_back(stage, before)]
+
+
+def _was_inside(project: str) -> TrialPoint:
+    """By what the command itself has seen."""
+    try:
+        with open(os.path.join(project, _WHERE), encoding="utf-8", errors="replace") as file:
+            seen = file.read().strip()
+    except OSError:
+        seen = ""
+    if not seen:
+        return TrialPoint("sandbox", False, "Whether shell calls run in the sandbox could not be seen.")
+    if seen == os.readlink("/proc/self/ns/mnt"):
+        return TrialPoint(
+            "sandbox", False, "The shell call ran outside of the sandbox, although that is its mode."
+        )
+    return TrialPoint("sandbox", True, "The shell call ran in the sandbox, and its change was applied.")
 
 
 def _was_recorded(
@@ -271,7 +319,7 @@ def _play(stage: _Stage, script: Sequence[ModelCall], store: str) -> _Played:
         except OSError as error:
             raise Refused(
                 f"{stage.program.path} cannot be started: {error.strerror}.",
-                hint="TrialPoint the program, or name another one with --program.",
+                hint="Check the program, or name another one with --program.",
             ) from None
         try:
             code = process.wait(SECONDS)
@@ -288,7 +336,7 @@ def _play(stage: _Stage, script: Sequence[ModelCall], store: str) -> _Played:
             f"{stage.shown} did not end within {SECONDS} s. It was killed, with all that it had started.",
             hint=_advice(stage, words),
         )
-    if not model.asked:
+    if not model.turns:
         raise Failed(
             f"{stage.shown} ended with exit code {code} before it asked the model for anything.",
             hint=_advice(stage, words),

@@ -317,7 +317,7 @@ def _inside(asked: Asked) -> list[Finding]:
 def _hooks(asked: Asked) -> Iterator[Finding]:
     """Of the coding agents: what was proven of their hooks, and what keeps these from running. No agent is started."""
     from takeback.frontends.agents.hosts import NAMES
-    from takeback.frontends.agents.install import settings_of
+    from takeback.frontends.agents.install import further_hooks, settings_of
     from takeback.frontends.agents.obstacles import obstacles, version_of
     from takeback.frontends.agents.plugins import CLAUDE, plugins_in
     from takeback.frontends.cli.session.hook_proof import looked_at, standing
@@ -325,8 +325,11 @@ def _hooks(asked: Asked) -> Iterator[Finding]:
     project = here().directory
     for name in NAMES:
         title, installed = f"{name}: hooks", False
-        for user in (True, False) if project else (True,):
-            hooks = looked_at(settings_of(name, user, os.environ, project))
+        places = [
+            settings_of(name, user, os.environ, project) for user in ((True, False) if project else (True,))
+        ]
+        for settings in (*places, *further_hooks(name, os.environ, project)):
+            hooks, user = looked_at(settings), settings.user
             installed = installed or bool(hooks.found)
             if hooks.found:
                 now = standing(

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, TakebackError
-from takeback.frontends.agents.client import answers
+from takeback.errors import Misuse
 from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import (
     SANDBOX,
     WATCH,
     HookSettings,
     content_of,
+    further_hooks,
+    further_settings,
     hosts_here,
     install,
-    is_installed,
     is_ours,
     mode_in,
     put_mode,
@@ -25,7 +25,7 @@ from takeback.frontends.agents.install import (
     wanted_for,
     why_mode,
 )
-from takeback.frontends.agents.plugins import CLAUDE, PLUGIN_STAYS, TWICE, plugins_in
+from takeback.frontends.agents.plugins import CLAUDE, PLUGIN_STAYS, plugins_in
 from takeback.frontends.agents.settings import compiled_shim, shim_path
 from takeback.frontends.cli.command import (
     DRY_RUN,
@@ -37,7 +37,7 @@ from takeback.frontends.cli.command import (
     option,
     positional,
 )
-from takeback.frontends.cli.output.screen import clean, counted, from_here, warn
+from takeback.frontends.cli.output.screen import from_here, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory, session, store_path
 from takeback.storage.sqlite.store import is_remote
@@ -204,6 +204,12 @@ def _uninstall(asked: Asked) -> int:
         if not nothing_yet(asked):
             with opened(asked) as tb:
                 _note(tb, all_settings)
+    for one in all_settings:
+        for other in further_hooks(one.host.NAME, os.environ, os.getcwd()):
+            if other.user == one.user:
+                asked.screen.hint(
+                    f"Remove takeback's hooks from {from_here(other.file)} yourself: takeback does not edit that file."
+                )
     if any(one.host.NAME == CLAUDE for one in all_settings) and plugins_in(os.environ, os.getcwd()):
         asked.screen.hint(PLUGIN_STAYS)
     asked.screen.give({"changed": bool(told), "hooks": told})
@@ -214,7 +220,9 @@ def _note(tb: "Takeback", all_settings: Sequence[HookSettings]) -> None:
     """Which settings hold our hooks, so that it is noticed if someone else changes that."""
     from takeback.frontends.agents.evidence import installed
 
-    if not installed(tb.store.hook_note, *all_settings):
+    names = dict.fromkeys(one.host.NAME for one in all_settings)
+    further = [other for name in names for other in further_settings(name, os.environ, os.getcwd())]
+    if not installed(tb.store.hook_note, *all_settings, *further):
         place = from_here(os.path.dirname(tb.store.hook_note))
         warn(
             f"takeback: The notes in {place} cannot be written, so it would not be noticed if the hooks were removed."
@@ -278,13 +286,6 @@ def _mode(asked: Asked) -> int:
     return 0
 
 
-def _mode_at(settings: HookSettings) -> str:
-    try:
-        return mode_in(settings, content_of(settings.file))
-    except TakebackError:
-        return WATCH  # what keeps the file from being read is said elsewhere
-
-
 def _said_mode(settings: HookSettings) -> str:
     mode = mode_in(settings, content_of(settings.file))
     return f"{mode}, {why_mode(settings.host, mode)}"
@@ -296,93 +297,10 @@ def _test(asked: Asked) -> int:
     return test_hooks(asked, _settings(asked, asked.options.host))
 
 
-# Status: it only reads.
-
-
 def _status(asked: Asked) -> int:
-    from takeback.frontends.agents.obstacles import obstacles, version_of
-    from takeback.frontends.cli.session.hook_proof import file_told, looked_at, standing, standing_json
+    from takeback.frontends.cli.session.hook_proof import show_status
 
-    project = os.getcwd()
-    levels = [
-        level
-        for level in (True, False)
-        if asked.options.user in (level, False) and asked.options.project in (not level, False)
-    ]
-    told: list[dict[str, Any]] = []
-    for name in [asked.options.host] if asked.options.host else NAMES:
-        places = [settings_of(name, level, os.environ, project) for level in levels]
-        installs = [looked_at(one) for one in places]
-        on = any(one.found for one in installs)
-        mode = next((SANDBOX for one in places if _mode_at(one) == SANDBOX), WATCH)
-        plugins = plugins_in(os.environ, project) if name == CLAUDE else ()
-        version = version_of(name, os.environ)
-        proofs = [
-            standing(own_directory(asked), one.settings, one.found, version) if one.found else None
-            for one in installs
-        ]
-        told.append(
-            {
-                "agent": name,
-                "title": host(name).TITLE,
-                "here": is_installed(name, os.environ),
-                "version": version,
-                "installed": on or bool(plugins),
-                "plugins": [one._asdict() for one in plugins],
-                "mode": mode if on or plugins else "",
-                "why": why_mode(host(name), mode) if on or plugins else "",
-                "files": [
-                    {**file_told(one), "proof": standing_json(proof) if proof else None}
-                    for one, proof in zip(installs, proofs, strict=True)
-                ],
-                "obstacles": [
-                    *([TWICE] if plugins and any(one.found for one in installs) else []),
-                    *(obstacles(name, os.environ, project) if on or plugins else ()),
-                ],
-                "if_missing": host(name).COVERS_MISSING,
-            }
-        )
-        _say_status(asked, told[-1])
-    running = answers(own_directory(asked))
-    asked.screen.give({"agents": told, "daemon": {"running": running}})
-    if any(one["installed"] for one in told):
-        asked.screen.say(
-            "The daemon is running." if running else "The daemon is not running; the next hook starts it."
-        )
-    elif not asked.options.host and not any(one["here"] for one in told):
-        asked.screen.say("No coding agent was found on this machine.")
-    return 0
-
-
-def _say_status(asked: Asked, told: dict[str, Any]) -> None:
-    from takeback.frontends.cli.session.hook_proof import said_shim
-
-    screen = asked.screen
-    if not told["installed"] and not any(one["problems"] for one in told["files"]):
-        if told["here"] or asked.options.host:
-            screen.say(f"{told['title']}: no hooks installed.")
-            if told["here"]:
-                screen.hint(f"`takeback hook install {told['agent']}`.")
-        return
-    version = f" {told['version']}" if told["version"] else ""
-    screen.say(f"{told['title']}{version}:")
-    for one in told["files"]:
-        if one["events"]:
-            screen.say(
-                f"  {one['level']:<7}  {from_here(one['file'])}  {counted(len(one['events']), 'hook')}"
-            )
-            screen.say(f"  shim     {said_shim(one['shim'])}")
-        for problem in one["problems"]:
-            screen.say(screen.paint(f"  {from_here(problem)}", "yellow"))
-        if one["proof"]:
-            screen.say(f"  proof    {clean(one['proof']['detail'])}")
-    for plugin in told["plugins"]:
-        screen.say(f"  plugin   {clean(plugin['name'])}, enabled in {from_here(plugin['file'])}")
-    for obstacle in told["obstacles"]:
-        screen.say(screen.paint(f"  {from_here(obstacle)}", "yellow"))
-    if told["installed"]:
-        screen.say(f"  mode     {told['mode']}: {told['why']}")
-        screen.say(f"  If takeback is missing or broken: {clean(told['if_missing'])}.")
+    return show_status(asked)
 
 
 def _looks(options: Any) -> bool:
