@@ -1,12 +1,13 @@
 """Which cases run: some of a large table in `make test`, all of it in the sweeps.
 
 `@pytest.mark.sampled(6)`: one in six of the cases of a test runs in `make test`; the others count as `slow`. The share
-changes with each commit, so that six commits run each case once. `always=("a scene",)` names cases for each time, and
+changes with the turn, so that six turns run each case once. `always=("a scene",)` names cases for each time, and
 `only=("killed",)` lets every test of a class run whole whose name holds none of these words. With `whole=True` all
 marked cases of a class, or of a file, are one table: laws that others run whole.
 `TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected, and what is marked `each_share`; CI has time for such a
 share of the sweeps, and of the scenes of coding agents. Six turns run each of them once.
-The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
+The turn is `TAKEBACK_TESTS_TURN`, in CI one more than in the last green run (`.ci/turn`), else the number of commits;
+-1 leaves what runs each time.
 """
 
 import os
@@ -62,12 +63,13 @@ class Shares:
 
     def _take_a_share(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         self.counts["selected"] = len(items)
-        kept = {item for item in items if item.get_closest_marker("each_share") or self._has_turn(item)}
+        kept = {
+            item
+            for item in items
+            if item.get_closest_marker("each_share") or has_turn(item.nodeid, self.turn, self.share)
+        }
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
-
-    def _has_turn(self, item: pytest.Item) -> bool:
-        return (zlib.crc32(item.nodeid.encode()) + self.turn) % self.share == 0
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
@@ -93,6 +95,11 @@ class Shares:
             terminalreporter.line(
                 f"sweeps: {len(ended):,} of {selected:,} ran, share {part} of {self.share}."
             )
+
+
+def has_turn(name: str, turn: int, share: int) -> bool:
+    """Once in as many turns."""
+    return (zlib.crc32(name.encode()) + turn) % share == 0
 
 
 def chosen_of(name: str, table: list[pytest.Item], turn: int) -> set[pytest.Item]:

@@ -3,16 +3,19 @@
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from _pytest.assertion import rewrite
 
 from tests.compiled import compile_test, is_compiled, place_of
+from tests.shares import has_turn
 from tests.world import World
 
 
@@ -244,6 +247,74 @@ def test_what_is_marked_runs_in_each_share_and_all_others_once(tmp_path: Path) -
     assert set.union(*shares) == {f"test_case[{case}]" for case in range(40)}
     assert set.intersection(*shares) == {"test_case[0]"}
     assert sum(map(len, shares)) == 39 + 4
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def clone(directory: Path) -> Callable[..., str]:
+    """A repository with this project's `.ci/turn`; what is returned runs a program in it."""
+    (directory / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/turn", directory / ".ci/turn")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TAKEBACK_TESTS")}
+
+    def does(*words: str, **more: str) -> str:
+        done = subprocess.run(
+            words, cwd=directory, env=environment | more, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    does("git", "init", "--quiet")
+    return does
+
+
+def commits(does: Callable[..., str], number: int) -> None:
+    for _ in range(number):
+        person = ("-c", "user.name=a", "-c", "user.email=a@b")
+        does("git", *person, "commit", "--quiet", "--allow-empty", "--message", "one")
+
+
+def test_the_turn_of_ci_is_that_of_its_last_green_run_and_one_more(tmp_path: Path) -> None:
+    does = clone(tmp_path)
+    commits(does, 3)
+    assert does(".ci/turn") == "3"
+    does(".ci/turn", "next")
+    commits(does, 4)
+    assert does(".ci/turn") == does(".ci/turn") == "4", "after a run that failed it is the same"
+    assert does(".ci/turn", TAKEBACK_TESTS_TURN="17") == "17"
+    for damage in ("", "x", "-1", "1 2"):
+        (tmp_path / ".git/takeback-ci-turn").write_text(damage)
+        assert does(".ci/turn") == "7"
+
+
+def test_four_green_runs_of_ci_play_each_agent_whole(tmp_path: Path) -> None:
+    """However many commits are between them, and wherever they begin."""
+    words = ("--collect-only", "-q", "-n", "0", "-m", "agents", "tests/agents")
+    own = {"PYTHONPATH": str(ROOT)}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if "PYTEST" not in name and not name.startswith("TAKEBACK_TESTS")
+    }
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env=inherited | own, capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    names = {line for line in listed.splitlines() if "::" in line}
+    does = clone(tmp_path)
+    commits(does, 1)
+
+    shares: list[set[str]] = []
+    for landed in (4, 8, 1, 4):
+        turn = int(does(".ci/turn"))
+        shares.append({name for name in names if has_turn(name, turn, 4)})
+        does(".ci/turn", "next")
+        commits(does, landed)
+
+    assert sum(map(len, shares)) == len(set.union(*shares)) == len(names)
+    for agent in ("codex", "codex-script", "gemini", "opencode", "cursor"):
+        of_it = {name for name in names if re.search(rf"\[{agent}(-[a-z]|\])", name)}
+        assert len(of_it) > 30 and all(share & of_it for share in shares), agent
 
 
 @pytest.mark.parametrize(("at_least", "code"), [("100", 1), ("0", 0)])
