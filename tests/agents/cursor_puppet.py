@@ -28,6 +28,8 @@ OF_CLAUDE = {
     "SessionStart": "sessionStart", "UserPromptSubmit": "beforeSubmitPrompt", "PreToolUse": "preToolUse",
     "PostToolUse": "postToolUse", "SubagentStop": "subagentStop", "Stop": "stop", "SessionEnd": "sessionEnd",
 }  # fmt: skip
+# Not the last command of the shell, so the shell stays: what follows keeps its state.
+SHELL = ("/bin/bash", "-O", "extglob", "-c", 'builtin eval "$1"; code=$?; : state; exit $code', "bash")
 DECISIONS = ("deny", "ask", "allow")  # the first that a hook or a rule says counts
 
 
@@ -50,11 +52,11 @@ class Conversation:
         OWN.write_text(json.dumps({"id": self.id, "messages": self.messages}))
         self.hook("sessionEnd", reason="completed", duration_ms=0)
 
-    def go_on(self, messages: list[dict[str, Any]]) -> None:
+    def go_on(self, messages: list[dict[str, Any]], who: str = "") -> None:
         """Until the model has nothing more to do; the calls of a turn run at the same time."""
         while calls := self.asked(messages):
             results: dict[str, str] = {}
-            threads = [threading.Thread(target=self.call, args=(call, results)) for call in calls]
+            threads = [threading.Thread(target=self.call, args=(call, results, who)) for call in calls]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -71,16 +73,16 @@ class Conversation:
         messages.append(message)
         return message.get("tool_calls", [])
 
-    def call(self, call: Mapping[str, Any], results: dict[str, str]) -> None:
+    def call(self, call: Mapping[str, Any], results: dict[str, str], who: str) -> None:
         name, given = call["function"]["name"], json.loads(call["function"]["arguments"])
         about = {"tool_name": name, "tool_input": given, "tool_use_id": call["id"]}
         try:
-            results[call["id"]] = self.made(name, given, about)
+            results[call["id"]] = self.made(name, given, about, who)
         except Exception as error:  # noqa: BLE001 the model reads it
             results[call["id"]] = repr(error)
 
-    def made(self, name: str, given: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-        said = self.hook("preToolUse", **about)
+    def made(self, name: str, given: Mapping[str, Any], about: Mapping[str, Any], who: str) -> str:
+        said = self.hook("preToolUse", who, **about, cwd=PROJECT)
         decisions = said["decisions"] + ([self.rule(given["command"])] if name == "Shell" else [])
         decision = next((one for one in DECISIONS if one in decisions), "allow")
         if decision != "allow":
@@ -88,9 +90,9 @@ class Conversation:
         failed, result = self.done(name, given)
         if failed:
             more = {"error_message": result, "failure_type": "error", "is_interrupt": False}
-            told = self.hook("postToolUseFailure", **about, **more, duration=1)
+            told = self.hook("postToolUseFailure", who, **about, **more, duration=1)
         else:
-            told = self.hook("postToolUse", **about, tool_output=json.dumps(result), duration=1)
+            told = self.hook("postToolUse", who, **about, tool_output=json.dumps(result), duration=1)
         return "\n".join(filter(None, (result, told.get("additional_context"))))
 
     def rule(self, command: str) -> str:
@@ -101,9 +103,10 @@ class Conversation:
         if name == "Shell":
             return shell(given)
         if name == "Task":
+            # Its conversation has its id: by that its transcript is found.
             who = {"subagent_id": str(uuid.uuid4()), "subagent_type": "generalPurpose"}
             self.hook("subagentStart", **who, task=given["prompt"], parent_conversation_id=self.id)
-            self.go_on([{"role": "user", "content": given["prompt"]}])
+            self.go_on([{"role": "user", "content": given["prompt"]}], who["subagent_id"])
             self.hook("subagentStop", **who, status="completed", parent_conversation_id=self.id)
             return False, "done"
         place = Path(given.get("path") or given["target_notebook"])
@@ -124,10 +127,11 @@ class Conversation:
 
     # Hooks.
 
-    def hook(self, event: str, **more: Any) -> dict[str, Any]:
+    def hook(self, event: str, who: str = "", **more: Any) -> dict[str, Any]:
         """The answers of all hooks, as one."""
         base = {
-            "conversation_id": self.id, "generation_id": self.generation, "model": "model", "session_id": self.id,
+            "conversation_id": who or self.id, "session_id": who or self.id, "generation_id": self.generation,
+            "model": "model",
             "cursor_version": VERSION, "workspace_roots": [PROJECT], "user_email": None, "transcript_path": None,
         }  # fmt: skip
         whole: dict[str, Any] = {"decisions": []}
@@ -163,7 +167,7 @@ def answered(one: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, An
     more = {"CURSOR_PROJECT_DIR": PROJECT, "CURSOR_VERSION": VERSION, "CLAUDE_PROJECT_DIR": PROJECT}
     try:
         done = subprocess.run(
-            ["/bin/sh", "-c", line], env={**os.environ, **more}, stdin=subprocess.DEVNULL, capture_output=True,
+            [*SHELL, line], env={**os.environ, **more}, stdin=subprocess.DEVNULL, capture_output=True,
             timeout=one.get("timeout", 60), check=False,
         )  # fmt: skip
         if done.returncode == 2:

@@ -193,6 +193,7 @@ DENIED = {
     "codex": "rejected: policy forbids commands",
     "codex-script": "rejected: policy forbids commands",
     "gemini": "Tool execution denied by policy.",
+    "cursor": "not allowed: deny",
     "opencode": "prevents you from using this specific tool call",
 }
 ASKED = {
@@ -200,6 +201,7 @@ ASKED = {
     "codex": "approval required by policy",
     "codex-script": "approval required by policy",
     "gemini": "requires user confirmation",
+    "cursor": "not allowed: ask",
     "opencode": "permission requested: bash (touch asked.txt); auto-rejecting",
 }
 
@@ -211,7 +213,8 @@ ENDS = (
         meetings={"call": agent_is_killed},
         killed=True,
         instead={
-            agent: {"begun.txt": "begun\n"} for agent in ("codex", "codex-script", "gemini", "opencode")
+            agent: {"begun.txt": "begun\n"}
+            for agent in ("codex", "codex-script", "gemini", "opencode", "cursor")
         },  # it takes the shell along
     ),
     scene(

@@ -114,14 +114,22 @@ class Talk:
         }
         self.shim = SHIM
         self.compiled: Path | None = None
+        self.rights: Sequence[str] = ()  # of the hooks and of the daemon that they start
         self.knows = knows_authors(self.project)
+
+    def loses_authors(self) -> None:
+        """From now on the kernel reports no one who changes what, as for an ordinary user."""
+        self.knows = False
+        if os.geteuid() == 0:
+            without = "-sys_admin,-net_admin"
+            self.rights = ("setpriv", f"--bounding-set={without}", f"--inh-caps={without}")
 
     def says(self, event: str, **more: Any) -> Said:
         payload = {"session_id": self.session, "cwd": str(self.project), "hook_event_name": event, **more}
         return self.sends(event, json.dumps(payload))
 
     def sends(self, event: str, text: str) -> Said:
-        words = words_of(self.compiled, self.shim, "claude-code", event)
+        words = [*self.rights, *words_of(self.compiled, self.shim, "claude-code", event)]
         done = subprocess.run(
             words, input=text, env=self.environment, capture_output=True, text=True, check=False, timeout=60
         )

@@ -104,6 +104,24 @@ def test_uninstall_restores_the_bytes(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", ["--user", "--project"])
+def test_settings_that_are_no_file_are_refused_and_no_one_waits(
+    takeback: CommandLine, world: World, home: Path, name: str, level: str
+) -> None:
+    file = home / FILES[name] if level == "--user" else world.root / OURS.get(name, FILES[name])
+    for make, why in ((os.mkfifo, "not a regular file"), (os.mkdir, "Is a directory")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        make(file)
+        for words in (("install", name), ("uninstall", name), ("test", name)):
+            said = takeback("hook", *words, level)
+            assert (said.code, "Traceback" in said.err) == (3, False)
+            assert why in said.err or name == "cursor"
+        assert why in takeback.done("hook", "status", name, level).out
+        assert why in takeback.done("doctor").out
+        file.unlink() if why.startswith("not") else file.rmdir()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", ["--user", "--project"])
 def test_uninstall_leaves_nothing_where_nothing_was(
     takeback: CommandLine, world: World, home: Path, name: str, level: str
 ) -> None:

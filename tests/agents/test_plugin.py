@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,44 @@ def test_what_both_report_is_recorded_once(tmp_path: Path) -> None:
             assert len(package.prompts(tb, session)) == 1
 
 
+def test_an_agent_does_not_get_at_it(tmp_path: Path) -> None:
+    """Refused where words say it, noticed where they do not; by the hooks of the plugin alone."""
+    root, data = tmp_path / "cache/takeback/0.1.0", tmp_path / "data"
+    shutil.copytree(PLUGIN, root)
+    data.mkdir()
+    settings = Path(os.environ["HOME"], ".claude/settings.json")
+    settings.parent.mkdir(parents=True)
+    enable(settings)
+    with talking(tmp_path) as talk:
+        talk.environment |= {"CLAUDE_PLUGIN_ROOT": str(root), "CLAUDE_PLUGIN_DATA": str(data)}
+        talk.starts()
+        for command, what in (
+            (f"rm -rf {root}", "would delete takeback's plugin"),
+            (f"echo x > {root}/hooks/takeback.sh", "would change takeback's plugin"),
+            (f"echo /gone > {data}/shim", "would change the notes of takeback's plugin"),
+            (f"sed -i s/true/false/ {settings}", "would change the settings that enable takeback's plugin"),
+        ):
+            refusal = talk.before("Bash", {"command": command})[0].refusal
+            assert what in refusal and "switches takeback off" in refusal
+        given = {"file_path": str(root / "hooks/hooks.json"), "content": "{}"}
+        assert "would change takeback's plugin" in talk.before("Write", given)[0].refusal
+        assert not talk.before("Write", {"file_path": str(tmp_path / "other"), "content": ""})[0].refusal
+
+        said = talk.shell(f"python3 -c \"open('{root}/hooks/hooks.json', 'a').write(' ')\"")
+        assert f"takeback's plugin in {root} was modified" in said.context
+        assert f"takeback's plugin in {root} was modified" in talk.takeback("log").stderr
+        talk.says("SessionEnd", reason="other")
+        talk.starts()  # the next conversation begins with what is there now
+        assert "was modified" in talk.takeback("status").stderr, "a person has not read it yet"
+
+        enable(settings, value=False)
+        said = talk.prompts("go on")
+        assert f"{settings} does not enable takeback's plugin any more" in said.context
+        assert "does not enable takeback's plugin" in talk.takeback("log").stderr
+        talk.takeback("hook", "uninstall", "claude-code")
+        assert "does not enable" not in talk.takeback("hook", "status").stderr
+
+
 def enable(place: Path, value: Any = True, name: str = "takeback@takeback") -> None:
     found = json.loads(place.read_text()) if place.exists() else {}
     place.parent.mkdir(exist_ok=True)
@@ -231,6 +270,9 @@ def test_status_names_it_and_says_when_the_hooks_are_there_twice(takeback: Comma
         in takeback.done("hook", "status").out
     )
     assert "does not test a plugin" in takeback.done("doctor").out
+    assert told["why"] == "the only one with the plugin"
+    said = takeback("hook", "test", "claude-code", "--program", "true")
+    assert (said.code, "the hooks of a plugin (takeback@takeback) cannot be tested" in said.err) == (3, True)
 
     takeback.done("hook", "install", "claude-code")
     (told,) = takeback.done("hook", "status", "claude-code", "--json").json["agents"]

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +21,7 @@ from takeback.model.effect import State
 from takeback.model.remedy import doubt_of
 from takeback.runs import checkpoints
 from tests.agents.stage import git
-from tests.agents.talk import Talk, talking, until
+from tests.agents.talk import Talk, ran, talking, until
 
 
 def test_each_call_goes_back_alone(talk: Talk):
@@ -99,6 +101,34 @@ def test_a_refusal_names_all_that_others_may_have_changed(talk: Talk):
     assert refused.returncode == 3
     assert re.search("each of .*one, .*two (was|may have been) changed by someone else", refused.stderr)
     assert f" -- {talk.project}` takes back" in refused.stderr or " -- .` takes back" in refused.stderr
+
+
+@pytest.mark.parametrize("verb", ["--prompt", "--session"])
+def test_where_authors_are_unknown_the_hint_takes_back_all_of_it_at_once(talk: Talk, verb: str):
+    talk.loses_authors()
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("echo agent >> one")
+    talk.shell("rm two; echo x > 'a b'")
+    talk.write("new", "n\n")
+
+    refused = talk.takeback("undo", verb)
+    assert refused.returncode == 1, "the edit named its file"
+    assert "each of a b, two, one may have been changed by someone else" in refused.stderr
+    assert refused.stderr.count("it goes back only") == 1, "said once, not of each"
+    done = pasted(talk, refused.stderr)
+    assert done.returncode == 0 and talk.files() == {"one": "1\n", "two": "2\n"}, done.stderr
+    redone = talk.takeback("redo")
+    assert talk.files() == {"one": "1\nagent\n", "a b": "x\n"}, redone.stdout
+    done = pasted(talk, redone.stdout)
+    assert done.returncode == 0 and talk.files() == {"one": "1\n", "two": "2\n"}, done.stderr
+
+
+def pasted(talk: Talk, said: str) -> "subprocess.CompletedProcess[str]":
+    """The command of the first hint, in a shell."""
+    found = re.search(r"hint: `takeback ([^`]*)`", said)
+    assert found, said
+    return ran(["sh", "-c", f"{sys.executable} -m takeback {found[1]}"], talk.project)
 
 
 def test_what_only_the_user_changed_during_a_call_is_an_effect_of_its_own(talk: Talk):

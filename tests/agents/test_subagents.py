@@ -199,12 +199,13 @@ NAMED = {
     "codex": "default",
     "codex-script": "default",
     "opencode": "general",
+    "cursor": "generalPurpose",
 }
 
 
 @pytest.mark.agents
 @pytest.mark.usefixtures("no_daemon_stays")
-@pytest.mark.parametrize("agent", ALL)
+@pytest.mark.parametrize("agent", [*ALL, pytest.param("cursor", marks=pytest.mark.each_share)])
 def test_two_subagents_are_told_apart_and_go_back_alone(agent: str, place: Place):
     assert takeback_in(place, "hook", "install", agent.removesuffix("-script")).returncode == 0
     before = place.look()

@@ -12,7 +12,7 @@ from takeback.frontends.agents.install import settings_of
 from takeback.frontends.agents.settings import shim_path
 from tests.agents.family import Edit, Read, Shell, Write
 from tests.agents.play import Prompt, Scene, play
-from tests.agents.scenes import SCENES, scene
+from tests.agents.scenes import ASKED, DENIED, SCENES, expect, scene
 from tests.agents.stage import Manifest, Place, differences, git
 from tests.agents.talk import knows_authors, takeback_in
 from tests.agents.test_rig import ALL, CASES
@@ -80,9 +80,15 @@ def test_one_command_brings_it_back(agent: str, scene: Scene, place: Place):
     installed(agent, place)
     before, history = place.look(), _git(place.project)
 
-    play(agent, scene, place.home, place.project)
+    played = play(agent, scene, place.home, place.project)
 
-    changed = differences(before, place.look(), times=False) or _git(place.project) != history
+    changed = differences(before, place.look(), times=False)
+    expect(
+        place, scene.world(agent), changed
+    )  # as without takeback: what was denied is denied, what is asked is asked
+    words = {"denied": DENIED, "asked": ASKED}.get(scene.name, {}).get(agent, "")
+    assert words in "\n".join(played.results) + played.errors
+    changed = changed or _git(place.project) != history
     knows = knows_authors(place.project)
     # Nor is it known of a call during which the daemon was killed.
     whole = (

@@ -291,7 +291,7 @@ def _why_untouched(
         return _conflict(effects, outcomes, wishes)
     left = outcomes[0]
     of = next((one for one in effects if one.id == left.effect), None)
-    alike = [one.resource for one in outcomes if (one.effect, one.detail) == (left.effect, left.detail)]
+    alike = list(dict.fromkeys(one.resource for one in outcomes if one.detail == left.detail))
     hint = way_to_both(of, alike) if of else ""
     forced = of is not None and any(only_forced(one) for one in of.targets if one.resource == left.resource)
     again = (

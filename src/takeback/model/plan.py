@@ -259,14 +259,20 @@ def each_of(resources: Sequence[str]) -> str:
     return f"each of {names}{more}" if len(resources) > 1 else names
 
 
+def directory_of(resources: Iterable[str]) -> str:
+    """A directory stands for all that is in it; one path for itself."""
+    return SCHEME + commonpath([one.removeprefix(SCHEME) for one in resources])
+
+
+def by_name(command: str, resource: str) -> str:
+    return f"`{command} -- {shell_word(resource)}` takes back what you name, also what others changed."
+
+
 def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     """How to take back what others had a part in too; empty if they had none in these."""
     targets = [target for target in effect.targets if target.resource in resources]
     if doubtful := [target.resource for target in targets if doubt_of(target)]:
-        # A directory stands for all that is in it.
-        paths = [one.removeprefix(SCHEME) for one in doubtful]
-        name = shell_word(SCHEME + commonpath(paths))
-        return f"`takeback undo {short(effect.id)} -- {name}` takes back what you name, also what others changed."
+        return by_name(f"takeback undo {short(effect.id)}", directory_of(doubtful))
     states = [state for target in targets for state in (target.before, target.after)]
     if any("mixed" in state and "over" not in state for state in states):
         return f"`takeback undo {short(effect.id)} --force` goes back to how it was before both."

@@ -324,7 +324,8 @@ def _agent(parent: int) -> int:
         for _ in range(_SHELLS_BETWEEN):
             with open(f"/proc/{parent}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
-            if os.path.basename(words[0]) not in (b"sh", b"bash", b"dash", b"zsh") or b"-c" not in words[1:2]:
+            given = [one for one in words[1:4] if one.startswith(b"-") and one.endswith(b"c")]
+            if os.path.basename(words[0]) not in (b"sh", b"bash", b"dash", b"zsh") or not given:
                 break
             with open(f"/proc/{parent}/stat", "rb") as file:
                 parent = int(file.read().rpartition(b")")[2].split()[1])

@@ -9,6 +9,7 @@ from takeback.errors import Drifted, PreconditionFailed, Refused, TakebackError
 from takeback.frontends.agents.hosts import NAMES, Host, host
 from takeback.frontends.agents.settings import (
     HookCommand,
+    bytes_at,
     commands_in,
     document_of,
     is_sandboxed,
@@ -144,8 +145,7 @@ def put_mode(run: "Run", settings: HookSettings, mode: str, store: str = "") -> 
 def content_of(path: str) -> bytes | None:
     """None if there is no file."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return bytes_at(path)
     except FileNotFoundError:
         return None
     except OSError as error:

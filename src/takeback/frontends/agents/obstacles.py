@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from takeback.errors import Refused
 from takeback.frontends.agents.hosts import host
-from takeback.frontends.agents.settings import document_of, parsed_command
+from takeback.frontends.agents.settings import bytes_at, document_of, parsed_command
 
 _HONOURS = (2, 1, 325)  # Claude Code: onFailure was seen to block here, and to be ignored in 2.1.197
 _MANAGED = "/etc/claude-code"
@@ -162,16 +162,14 @@ def _is_trusted(folders: dict[str, Any], project: str) -> bool:
 def _strict(name: str, place: str) -> dict[str, Any]:
     """As the host reads it. Empty if there is no such file, or it cannot be read."""
     try:
-        with open(place, "rb") as file:
-            return document_of(host(name), place, file.read())
+        return document_of(host(name), place, bytes_at(place))
     except OSError:
         return {}
 
 
 def _document(place: str) -> dict[str, Any]:
     try:
-        with open(place, encoding="utf-8") as file:
-            return _object(json.load(file))
+        return _object(json.loads(bytes_at(place)))
     except (OSError, ValueError, RecursionError):
         return {}
 
@@ -181,8 +179,7 @@ def _toml(place: str) -> dict[str, Any] | None:
     import tomllib
 
     try:
-        with open(place, "rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(bytes_at(place).decode())
     except OSError:
         return {}
     except (ValueError, RecursionError):

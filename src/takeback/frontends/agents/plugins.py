@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from takeback.frontends.agents.hosts import host
+from takeback.frontends.agents.settings import bytes_at
 
 CLAUDE = "claude-code"
 _NAME = "takeback"
@@ -70,8 +71,8 @@ def digest_at(root: str) -> str:
     files = files_of(root)
     for path in files:
         said.update(os.fsencode(os.path.relpath(path, root)) + b"\0")
-        with suppress(OSError), open(path, "rb") as file:
-            said.update(hashlib.file_digest(file, "sha256").digest())
+        with suppress(OSError):
+            said.update(hashlib.sha256(bytes_at(path)).digest())
     return said.hexdigest() if files else ""
 
 
@@ -81,8 +82,7 @@ def is_enabled(name: str, place: str) -> bool:
 
 def _enabled(place: str) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
-        with open(place, encoding="utf-8-sig") as file:
-            whole: Any = json.load(file)
+        whole: Any = json.loads(bytes_at(place).decode("utf-8-sig"))
         told: Any = cast("dict[str, Any]", whole).get("enabledPlugins") if isinstance(whole, dict) else None
         return cast("dict[str, Any]", told) if isinstance(told, dict) else {}
     return {}

@@ -24,6 +24,10 @@ _LOOK_SECONDS = 270  # that a call waits for the first look; less than the shim 
 _LONG_SECONDS = 3  # that it waits without a word
 
 
+# Of a subagent they say nothing: it has a beginning and an end of its own.
+_OF_CONVERSATION = (Kind.SESSION_START, Kind.TURN_END, Kind.SESSION_END)
+
+
 class LookCount(Progress):
     """How far the first look at a project is. It counts and draws nothing."""
 
@@ -64,6 +68,9 @@ class Sessions:
         self._tb = takeback.open(store)
         opened_of(self._tb).progress = self._count = LookCount()
         self._open: dict[tuple[str, str], Session] = {}
+        self._led: dict[
+            tuple[str, str], tuple[str, str]
+        ] = {}  # subagents: the conversation that leads, and the kind
         self._lock = threading.RLock()
         self._lineage: Lineage | None = None
         self._idle_at = 0.0
@@ -71,6 +78,7 @@ class Sessions:
 
     def answer(self, event: Event, environment: Mapping[str, str]) -> Answer:
         """`environment`: of the agent, as far as the shim tells it."""
+        event = self._in_its_conversation(event)
         if not event.session or event.kind is Kind.OTHER:
             return Answer()
         if refusal := self._lookout.refusal(event, environment):
@@ -96,6 +104,19 @@ class Sessions:
             context = "\n".join(filter(None, (answer.context, news.context)))
             notice = "\n".join(filter(None, (looking, answer.notice or news.notice)))
             return answer._replace(context=context, notice=notice)
+
+    def _in_its_conversation(self, event: Event) -> Event:
+        """Cursor gives a subagent a conversation of its own, and names the one that leads it when it begins."""
+        name = event.host, event.member
+        if event.kind is Kind.SUBAGENT_START and event.member not in ("", event.session):
+            self._led[name] = event.session, event.role
+        elif event.kind is Kind.SUBAGENT_END:
+            self._led.pop(name, None)
+        led = self._led.get((event.host, event.session))
+        if led is None:
+            return event
+        kind = Kind.OTHER if event.kind in _OF_CONVERSATION else event.kind
+        return event._replace(session=led[0], member=event.session, role=event.role or led[1], kind=kind)
 
     def _waited_for_look(self, session: Session, event: Event) -> str:
         """What a person reads while the first look at a large project goes on, and after a command waited for it."""

@@ -99,6 +99,21 @@ def _hook_command(event: str, command: str, words: list[str], store: str) -> Hoo
 # Documents.
 
 
+def bytes_at(path: str) -> bytes:
+    """Of a file. A pipe would keep us waiting, and a device would never end."""
+    import errno
+    import stat
+
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        why = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "It is not a regular file"
+        raise OSError(errno.EINVAL, why, path)
+    with open(handle, "rb") as file:
+        return file.read()
+
+
 def document_of(host: Host, path: str, data: bytes) -> dict[str, Any]:
     """What the file says; refused as the host would not understand it either, with the place of the mistake."""
     try:

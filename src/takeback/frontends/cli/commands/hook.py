@@ -230,9 +230,11 @@ def _note(tb: "Takeback", all_settings: Sequence[HookSettings]) -> None:
 
 
 def _nothing(asked: Asked, all_settings: Sequence[HookSettings]) -> str:
-    where = from_here(all_settings[0].file) if len(all_settings) == 1 else "the settings of any agent"
     level = "this project" if asked.options.project else "your user"
-    return f"Changed nothing: {where} has no hooks of takeback ({level})."
+    if len(all_settings) > 1:
+        return f"Changed nothing: no settings of an agent have hooks of takeback ({level})."
+    said = f"{from_here(all_settings[0].file)} has no hooks of takeback ({level})."
+    return said if asked.options.action == "mode" else f"Changed nothing: {said}"
 
 
 def _would(asked: Asked, all_settings: Sequence[HookSettings], wanted: Sequence[bytes]) -> int:

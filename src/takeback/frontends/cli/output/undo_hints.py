@@ -14,8 +14,18 @@ from takeback.model.change import OnConflict
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import FORCE_MOVES, Obstacle, Outcome, UndoResult, out_of_the_way, went_over
-from takeback.model.resource import function_in
+from takeback.model.plan import (
+    FORCE_MOVES,
+    Obstacle,
+    Outcome,
+    UndoResult,
+    by_name,
+    directory_of,
+    out_of_the_way,
+    went_over,
+)
+from takeback.model.remedy import doubt_of
+from takeback.model.resource import SCHEME, function_in, path_of
 from takeback.runs.selection import latest_first
 from takeback.storage.protocols import Blobs, Query
 
@@ -73,11 +83,34 @@ def with_a_way_out(
         first = first or with_those_on_it(tb, wanted, wishes)
         found = both or " ".join(one for one in (first, ways) if one)
         error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
+    if type(error) is Refused and (whole := named_whole(tb, wanted, wishes)):
+        error.hint = whole
     if isinstance(error, Blocked) and wanted.of:  # one of many calls: the others need not wait for it
         error.hint = f"{error.hint} {_the_rest(tb, wanted, wishes)}".strip()
     if wanted.newest and not ways:
         error.hint = f"{error.hint} {earlier(tb, wanted.newest)}".strip()
     return error
+
+
+def named_whole(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
+    """Several effects go back only by name, because others may have changed the same: one command for all of them."""
+    if wanted.verb != "undo" or wanted.paths or wanted.words.startswith("--run"):
+        return ""
+    try:
+        plan = wanted.carry_out(**{**wishes, "dry_run": True, "paths": ["/"]})
+    except TakebackError:
+        return ""
+    of = {  # as they were recorded: in the plan they are named, and without doubt
+        effect.id: [target.resource for target in tb.effect(effect.id).targets if doubt_of(target)]
+        for effect in plan.effects
+        if effect.state is State.DONE
+    }
+    doubtful = [one for resources in of.values() for one in resources]
+    if sum(map(bool, of.values())) < 2 or not all(one.startswith(SCHEME) for one in doubtful):
+        return ""
+    place = directory_of(doubtful)
+    by_path = partial(wanted.carry_out, paths=[path_of(place)])
+    return by_name(wanted.command(), place) if _works(tb, by_path, wishes) else ""
 
 
 def _the_rest(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:

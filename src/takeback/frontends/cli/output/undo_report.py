@@ -27,11 +27,13 @@ from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
     by_hand,
     earlier,
+    named_whole,
     unsettled_error,
     ways_out,
     with_those_on_it,
 )
 from takeback.frontends.cli.session.store import give
+from takeback.model.change import OnConflict
 from takeback.model.database import is_of_database
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
@@ -47,7 +49,7 @@ from takeback.model.plan import (
     way_to_both,
     without_companions,
 )
-from takeback.model.remedy import Target
+from takeback.model.remedy import Target, doubt_of
 from takeback.model.resource import display, path_of, shell_word
 from takeback.runs.selection import overwriting, overwritten
 from takeback.storage.protocols import Query
@@ -271,7 +273,11 @@ def _not_all(
     tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[TargetOutcome]
 ) -> TakebackError:
     why = without_companions(bad)
-    names = listed([f"{named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in why], sign="; ")
+    alike: dict[str, list[str]] = {}
+    for one in why:
+        alike.setdefault(one.detail.removeprefix("it "), []).append(named(one))
+    each = {detail: f"each of {listed(those)}" if those[1:] else those[0] for detail, those in alike.items()}
+    names = listed([f"{one} {detail}".rstrip(" .") for detail, one in each.items()], sign="; ")
     some = any(one.outcome in _GOOD for one in result.targets)
     was = "would be" if result.outcome == "planned" else "was"
     kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
@@ -306,7 +312,9 @@ def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[
     if any(why not in uncaptured for why in failed.values()) and not result.postponed:
         hints.append("`takeback verify --read-data` checks whether the store is sound.")
     if Outcome.EXCLUDED in found:
-        hints.append(_why_excluded(result, bad))
+        hints.append(
+            named_whole(tb, wanted, {"on_conflict": OnConflict.REFUSE}) or _why_excluded(result, bad)
+        )
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
@@ -352,8 +360,11 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
     asked = {effect.change.undo.on_conflict for effect in result.effects}
     how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
     named = [effect.undoes for effect in result.effects]
-    if any(takes(effect) is not None for effect in result.effects):
-        # They took back some paths. The effects themselves have more, so what brought these back is named.
+    made = tb.store.journal.effects(Query(ids=tuple(named)))
+    doubted = any(doubt_of(target) for effect in made for target in effect.targets)
+    if doubted or any(takes(effect) is not None for effect in result.effects):
+        # They took back some paths. The effects themselves have more, so what brought these back is named. Of effects
+        # in which others may have had a part, only named paths go back.
         named, how = [effect.id for effect in result.undo], set[str]()
     names = " ".join(map(short, named))
     if len(result.effects) > _MOST_LISTED:
