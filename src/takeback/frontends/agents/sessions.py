@@ -119,7 +119,7 @@ class Sessions:
         return event._replace(session=led[0], member=event.session, role=event.role or led[1], kind=kind)
 
     def _waited_for_look(self, session: Session, event: Event) -> str:
-        """What a person reads while the first look at a large project goes on, and after a command waited for it."""
+        """What a person reads during the first look at a large project, and after a command that waited for it."""
         began = time.monotonic()
         if event.kind is Kind.PROMPT and not session.wait_for_look(PROMPT_SECONDS):
             return (
