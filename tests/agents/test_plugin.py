@@ -13,6 +13,7 @@ import pytest
 
 import takeback as package
 from takeback.frontends.agents.hosts import host
+from takeback.frontends.agents.relay import PLUGIN_SWITCH
 from takeback.frontends.agents.settings import shim_path
 from takeback.frontends.cli.command import COMMANDS, command_named
 from tests.agents.family import Shell, Write, binary, surroundings
@@ -147,6 +148,12 @@ def test_it_notes_where_takeback_is_and_looks_again_when_that_is_gone(tmp_path: 
     assert ran("PreToolUse", "/usr/bin:/bin", CLAUDE_PLUGIN_DATA=str(data)).returncode == 2
 
 
+def test_a_refusal_names_the_command_that_switches_the_plugin_off(path: str) -> None:
+    done = ran("PreToolUse", path, TAKEBACK_STORE="/dev/null/store")
+    assert (done.returncode, PLUGIN_SWITCH in done.stderr.decode()) == (2, True)
+    assert b"hook uninstall" not in done.stderr
+
+
 @pytest.mark.parametrize("end", ["raise SystemExit(1)", "import os; os.abort()", "("])
 def test_a_shim_that_breaks_denies(tmp_path: Path, end: str) -> None:
     data = tmp_path / "data"
@@ -232,7 +239,7 @@ def test_an_agent_does_not_get_at_it(tmp_path: Path) -> None:
             (f"sed -i s/true/false/ {settings}", "would change the settings that enable takeback's plugin"),
         ):
             refusal = talk.before("Bash", {"command": command})[0].refusal
-            assert what in refusal and "switches takeback off" in refusal
+            assert what in refusal and refusal.endswith(PLUGIN_SWITCH)
         given = {"file_path": str(root / "hooks/hooks.json"), "content": "{}"}
         assert "would change takeback's plugin" in talk.before("Write", given)[0].refusal
         assert not talk.before("Write", {"file_path": str(tmp_path / "other"), "content": ""})[0].refusal

@@ -25,7 +25,7 @@ from takeback.errors import Corrupt, Refused, TakebackError
 from takeback.frontends.agents.client import AGENTS, OWN, RECORD
 from takeback.frontends.agents.event import unexpected
 from takeback.frontends.agents.hosts import Reply, refused, speaker
-from takeback.frontends.agents.relay import BEFORE, ROOT
+from takeback.frontends.agents.relay import BEFORE, PLUGIN_SWITCH, ROOT, plugin_of
 from takeback.frontends.agents.sessions import Sessions
 from takeback.storage.sqlite.store import exists, was_there
 
@@ -245,7 +245,7 @@ class Daemon:
             event = dialect.read(payload, request.environment, _agent(request.parent))
             answer = self._sessions.answer(event, request.environment)
             if answer.refusal:
-                answer = answer._replace(refusal=refused(request.host, answer.refusal))
+                answer = answer._replace(refusal=_refused(request, answer.refusal))
             return dialect.answer(event, payload, answer)
         except TakebackError as error:
             return self._failed(request, f"{error} {error.way_on}".strip())
@@ -260,10 +260,18 @@ class Daemon:
         if request.event not in BEFORE:
             return Reply()
         reason = f"takeback did not let this call through, because it could not record a way back: {why}"
-        return Reply("", f"{refused(request.host, reason)}\n", 2)
+        return Reply("", f"{_refused(request, reason)}\n", 2)
 
     def _note(self, words: str) -> None:
         print(time.strftime("%Y-%m-%d %H:%M:%S"), words.rstrip(), file=sys.stderr, flush=True)
+
+
+def _refused(request: Request, reason: str) -> str:
+    """With what switches off the hooks that asked: those of the plugin are not in the settings."""
+    root = os.fsencode(request.environment.get("CLAUDE_PLUGIN_ROOT", ""))
+    if request.host == "claude-code" and plugin_of(root):
+        return f"{reason.rstrip()}\n{PLUGIN_SWITCH}"
+    return refused(request.host, reason)
 
 
 def _version() -> tuple[int, int]:

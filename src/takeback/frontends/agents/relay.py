@@ -18,6 +18,7 @@ from time import monotonic, sleep
 BEFORE = (
     "PreToolUse", "preToolUse", "BeforeTool", "beforeShellExecution", "beforeMCPExecution", "tool.execute.before",
 )  # fmt: skip
+PLUGIN_SWITCH = "`claude plugin disable takeback@takeback` switches takeback off."
 SDK = "claude-sdk"  # as the name of a host: hooks in a program, see takeback.integrations.claude
 DENIED = 2
 _BEFORE_SECONDS, _SECONDS = 280, 50  # less than hosts wait
@@ -67,13 +68,25 @@ class Unanswered(Exception):
 
 
 def refusal(host: str, reason: str) -> bytes:
+    plugin = plugin_of(posix.environ.get(b"CLAUDE_PLUGIN_ROOT", b""))
     return (
         f"takeback did not let this call through, because it could not record a way back: {reason}\n"
-        f"`takeback status` shows how it stands. {off_switch(host)}\n"
+        f"`takeback status` shows how it stands. {off_switch(host, plugin)}\n"
     ).encode("utf-8", "backslashreplace")
 
 
-def off_switch(host: str) -> str:
+def plugin_of(root: bytes) -> bool:
+    """Whether takeback's plugin lies there, whose hook this is then."""
+    try:
+        posix.stat(b"%s/hooks/takeback.sh" % root)
+    except OSError:
+        return False
+    return bool(root)
+
+
+def off_switch(host: str, plugin: bool = False) -> str:
+    if plugin:
+        return PLUGIN_SWITCH
     if host == SDK:
         return "takeback is on because the program calls `with_takeback`; without that call it is off."
     return f"`takeback hook uninstall {host}` switches takeback off."

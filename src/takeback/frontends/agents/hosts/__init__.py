@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from takeback.frontends.agents.event import Event, HookAnswer
-from takeback.frontends.agents.relay import SDK, off_switch
+from takeback.frontends.agents.relay import PLUGIN_SWITCH, SDK, off_switch
 
 NAMES = ("claude-code", "codex", "gemini", "opencode", "cursor")
 _TEMPORARY = "/tmp"  # noqa: S108 only named
@@ -106,7 +106,7 @@ def is_prefix(value: object) -> bool:
 
 def refused(name: str, reason: str) -> str:
     """The reason and, in a line of its own, how to switch takeback off; if it does not end with that yet."""
-    switches = tuple(off_switch(one) for one in (*NAMES, SDK))
+    switches = (*(off_switch(one) for one in (*NAMES, SDK)), PLUGIN_SWITCH)
     return reason if reason.endswith(switches) else f"{reason.rstrip()}\n{off_switch(name)}"
 
 
