@@ -287,6 +287,7 @@ def clone(directory: Path) -> Callable[..., str]:
     (directory / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/turn", directory / ".ci/turn")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TAKEBACK_TESTS")}
+    environment |= {"XDG_STATE_HOME": str(directory / "state")}
 
     def does(*words: str, **more: str) -> str:
         done = subprocess.run(
@@ -312,8 +313,12 @@ def test_the_turn_of_ci_is_that_of_its_last_green_run_and_one_more(tmp_path: Pat
     commits(does, 4)
     assert does(".ci/turn") == does(".ci/turn") == "4", "after a run that failed it is the same"
     assert does(".ci/turn", TAKEBACK_TESTS_TURN="17") == "17"
+    (tmp_path / "again").mkdir()
+    assert clone(tmp_path / "again")(".ci/turn", XDG_STATE_HOME=str(tmp_path / "state")) == "4", (
+        "cloned again"
+    )
     for damage in ("", "x", "-1", "1 2"):
-        (tmp_path / ".git/takeback-ci-turn").write_text(damage)
+        (tmp_path / "state/takeback-ci/turn").write_text(damage)
         assert does(".ci/turn") == "7"
 
 
