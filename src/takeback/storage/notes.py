@@ -4,7 +4,6 @@ import json
 import os
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from threading import get_ident
@@ -133,6 +132,7 @@ class Witness:
         self._directory = os.path.join(state, DIRECTORY)
         name = sha256_of(os.fsencode(self._store)).hex()[:32]
         self._path = os.path.join(self._directory, name)
+        self._read: tuple[tuple[int, ...], Note | None] = (), None  # the note, and the file that it stands in
 
     @property
     def hooks(self) -> str:
@@ -140,6 +140,17 @@ class Witness:
         return f"{self._path}.hooks"
 
     def note(self) -> Note | None:
+        """Read again if another file has its name: it is always replaced whole."""
+        try:
+            now = os.lstat(self._path)
+        except OSError:
+            return None
+        mark = now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+        if mark != self._read[0]:
+            self._read = mark, self._note()
+        return self._read[1]
+
+    def _note(self) -> Note | None:
         try:
             told: Any = json.loads(_private(self._path) or b"")
             return Note(int(told["seq"]), str(told["hash"]), int(told["at"]))
@@ -182,6 +193,7 @@ class Witness:
         self._write(_head(tables))
 
     def _write(self, note: Note) -> bool:
+        self._read = (), None
         content = json.dumps({"store": self._store, **note._asdict()}).encode()
         return write_outside(self._path, content)
 
@@ -189,19 +201,27 @@ class Witness:
 def write_outside(path: str, content: bytes) -> bool:
     """A note in a directory of this user's programs; whether it could be written. Not synced: a note that is lost is
     missed by no one."""
-    directory, staged = os.path.dirname(path), f"{path}.{os.getpid()}.{get_ident()}.new"
-    if not _has_home(directory):
-        return False
+    staged = f"{path}.{os.getpid()}.{get_ident()}.new"
     try:
-        os.makedirs(directory, disk.DIRECTORY_MODE, exist_ok=True)
-        with suppress(FileNotFoundError):
-            os.unlink(staged)
-        with Descriptor(disk.create_private(staged)) as handle:
+        with Descriptor(_created(staged)) as handle:
             disk.write_fully(handle, content, staged)
         os.rename(staged, path)
     except (OSError, ResourceUnreachable, disk.Refused):
         return False
     return True
+
+
+def _created(staged: str) -> int:
+    try:
+        return disk.create_private(staged)
+    except ResourceUnreachable as error:
+        if isinstance(error.__cause__, FileNotFoundError) and _has_home(os.path.dirname(staged)):
+            os.makedirs(os.path.dirname(staged), disk.DIRECTORY_MODE, exist_ok=True)
+        elif isinstance(error.__cause__, FileExistsError):
+            os.unlink(staged)  # of a thread that was killed
+        else:
+            raise
+    return disk.create_private(staged)
 
 
 def read_outside(path: str) -> bytes | None:

@@ -212,7 +212,7 @@ class WatchedTree(TreeAdapter):
 def release(place: WatchPlace, name: str, tokens: tuple[str, ...]) -> None:
     """No comparison will need these any more. Twice is once."""
     if name in place.opened:
-        place.opened[name].release(tokens)
+        place.opened[name].release(tokens, soon=True)
         return
     index = Index(place.directory, name)
     try:

@@ -69,6 +69,9 @@ class Index:
         self._inode = 0
         self._turn = RLock()
         self._generation = -1  # known while we look, when no one else writes
+        self._claimed: set[str] = set()  # tokens of watches that began here and have not ended
+        self._ended: dict[str, None] = {}  # of those that have; they go with the next transaction
+        self._is_durable: bool | None = None  # what the connection was told last
         self.lately = Lately()
 
     def exists(self) -> bool:
@@ -94,10 +97,7 @@ class Index:
     def _locked(self, how: int) -> int:
         """`BlockingIOError` if someone else is looking, and `how` says not to wait."""
         while True:
-            with _reachable(self._directory):
-                make_directory(self._directory)
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                lock = os.open(self._lock_path, flags, 0o600)
+            lock = self._lock_opened()
             try:
                 fcntl.flock(lock, how)
                 if os.fstat(lock).st_nlink:
@@ -106,6 +106,15 @@ class Index:
                 os.close(lock)
                 raise
             os.close(lock)  # dropped while we waited for it
+
+    def _lock_opened(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self._lock_path, flags, 0o600)
+        except OSError:
+            with _reachable(self._directory):
+                make_directory(self._directory)
+                return os.open(self._lock_path, flags, 0o600)
 
     def _is_another(self) -> bool:
         if self._connection is None:
@@ -169,9 +178,15 @@ class Index:
 
     def close(self) -> None:
         with self._turn:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._connection is None:
+                return
+            if self._ended and not self._is_another():
+                with suppress(ResourceUnreachable):  # a claim of a process that has ended holds nothing back
+                    self.release(())
+            self._connection.close()
+            self._connection, self._is_durable = None, None
+            self._ended.clear()
+            self._claimed.clear()
 
     @property
     def generation(self) -> int:
@@ -276,6 +291,8 @@ class Index:
                 db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
             if register:
                 _claim(db, register, generation)
+        if register:
+            self._claimed.add(register[0])
         if self._generation >= 0:
             self._generation = generation
         return generation
@@ -284,6 +301,7 @@ class Index:
         """For a watch that begins with that generation, which another one still needs."""
         with self._transaction(durable=True) as db:
             _claim(db, claim, generation)
+        self._claimed.add(claim[0])
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
         # What is not there yet is kept as nothing at all.
@@ -322,21 +340,27 @@ class Index:
 
     def watches(self) -> tuple[WatchClaim, ...]:
         found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
-        return tuple(WatchClaim(token, generation, json.loads(owner)) for token, generation, owner in found)
+        return tuple(
+            WatchClaim(token, generation, json.loads(owner))
+            for token, generation, owner in found
+            if token not in self._ended
+        )
 
     def is_claimed(self, token: str) -> bool:
-        return bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
+        return token not in self._ended and bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
 
-    def release(self, tokens: Iterable[str]) -> None:
-        """These watches have ended: remove generations that no other watch needs."""
+    def release(self, tokens: Iterable[str], soon: bool = False) -> None:
+        """These watches have ended: remove generations that no other watch needs. `soon`: while another one of this
+        process goes on, with its next transaction, or when the index is closed."""
         if self._is_another():
             self.close()
         if not self.exists():
             return
-        with self._transaction(durable=False) as db:
-            db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
-            needed = "coalesce((SELECT min(generation) FROM watches), until + 1)"
-            db.execute(f"DELETE FROM past WHERE until < {needed}")
+        self._ended.update(dict.fromkeys(tokens))
+        self._claimed.difference_update(self._ended)
+        if not (soon and self._claimed):
+            with self._transaction(durable=False):
+                pass
 
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
@@ -344,16 +368,27 @@ class Index:
         with self._turn:
             db = self._db
             try:
-                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                if durable is not self._is_durable:
+                    db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                    self._is_durable = durable
                 db.execute("BEGIN IMMEDIATE")
                 try:
+                    if self._ended:
+                        _release(db, self._ended)
                     yield db
                     db.execute("COMMIT")
+                    self._ended.clear()
                 finally:
                     if db.in_transaction:
                         db.execute("ROLLBACK")
             except sqlite3.Error as error:
                 raise _unreachable(self._path, error) from error
+
+
+def _release(db: sqlite3.Connection, tokens: Iterable[str]) -> None:
+    db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
+    needed = "coalesce((SELECT min(generation) FROM watches), until + 1)"
+    db.execute(f"DELETE FROM past WHERE until < {needed}")
 
 
 def _claim(db: sqlite3.Connection, claim: tuple[str, dict[str, Any]], generation: int) -> None:

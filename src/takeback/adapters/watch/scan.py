@@ -23,6 +23,7 @@ from takeback.adapters.watch.listings import (
     names_of,
     stamp_of,
 )
+from takeback.adapters.watch.objects import only_objects
 from takeback.errors import NoRemedy, Refused
 from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import quote, unquote
@@ -237,6 +238,8 @@ class Scan:
                 self._forget(_below(path, name))
             folders = tuple(dirs)
         self._count(len(names) + len(folders))
+        if same and not self._rules.sticky and only_objects(path, row, self._known):
+            return []
         self._compare_names(path, fd, names, row, draft)
         candidates = list(folders)
         if same and '"hole"' in row.extras:  # the rules may have changed, or the right to look

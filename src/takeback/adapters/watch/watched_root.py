@@ -163,6 +163,14 @@ class WatchedRoot:
             self._look(Bounds(), sticky=True, register=then)
             return self._compared(baseline.generation, self._instead())
 
+    def is_as_at(self, baseline: Baseline) -> bool:
+        """Whether nothing at all has changed since then."""
+        with self.index.looking():
+            if self.feed is None or not self.is_there or not self.index.is_claimed(baseline.token):
+                return False
+            looked = self._look(Bounds(), sticky=True)
+            return self.is_there and looked.generation == baseline.generation
+
     def since(self, generation: int) -> set[str]:
         """The resources that were seen to change after that generation; nothing is looked at."""
         with self.index.looking():
