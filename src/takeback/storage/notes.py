@@ -145,7 +145,7 @@ class Witness:
             now = os.lstat(self._path)
         except OSError:
             return None
-        mark = now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+        mark = _mark(now)
         if mark != self._read[0]:
             self._read = mark, self._note()
         return self._read[1]
@@ -193,22 +193,35 @@ class Witness:
         self._write(_head(tables))
 
     def _write(self, note: Note) -> bool:
-        self._read = (), None
         content = json.dumps({"store": self._store, **note._asdict()}).encode()
-        return write_outside(self._path, content)
+        written = _written_outside(self._path, content)
+        self._read = (_mark(written), note) if written else ((), None)
+        return written is not None
+
+
+def _mark(status: os.stat_result) -> tuple[int, ...]:
+    """Another one when the file is replaced, or opened to others; its name may change in between."""
+    return (
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode, status.st_uid
+    )  # fmt: skip
 
 
 def write_outside(path: str, content: bytes) -> bool:
     """A note in a directory of this user's programs; whether it could be written. Not synced: a note that is lost is
     missed by no one."""
+    return _written_outside(path, content) is not None
+
+
+def _written_outside(path: str, content: bytes) -> os.stat_result | None:
     staged = f"{path}.{os.getpid()}.{get_ident()}.new"
     try:
         with Descriptor(_created(staged)) as handle:
             disk.write_fully(handle, content, staged)
+            status = os.fstat(handle)
         os.rename(staged, path)
     except (OSError, ResourceUnreachable, disk.Refused):
-        return False
-    return True
+        return None
+    return status
 
 
 def _created(staged: str) -> int:

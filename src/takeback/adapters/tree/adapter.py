@@ -166,7 +166,8 @@ class TreeAdapter:
         if effect.remedy is None:
             return Sighting(Standing.BEFORE, "nothing was begun")
         clean = effect.id in self._clean
-        if not clean and (moved := off_its_ground(effect)):
+        # What was captured a moment ago lies where it lay then.
+        if not clean and effect.id not in self._untried and (moved := off_its_ground(effect)):
             return moved
         found = effect.change.kind == WATCH and effect.state is State.PROPOSED
         beside: list[str] = effect.change.args.get("beside", [])

@@ -69,6 +69,7 @@ class Index:
         self._inode = 0
         self._turn = RLock()
         self._generation = -1  # known while we look, when no one else writes
+        self._any_links = False
         self._claimed: set[str] = set()  # tokens of watches that began here and have not ended
         self._ended: dict[str, None] = {}  # of those that have; they go with the next transaction
         self._is_durable: bool | None = None  # what the connection was told last
@@ -86,13 +87,19 @@ class Index:
             os.utime(lock)  # when it was used last
             if self._is_another():
                 self.close()  # no watch was active, so it was dropped
-            self._generation = self.generation if self.exists() else -1
+            self._generation, self._any_links = self._present() if self.exists() else (-1, False)
             yield
         except sqlite3.Error as error:
             raise _unreachable(self._path, error) from error
         finally:
             self._generation = -1
             os.close(lock)
+
+    def _present(self) -> tuple[int, bool]:
+        """The generation, and whether any file has several names."""
+        sql = "SELECT value, EXISTS (SELECT 1 FROM links) FROM meta WHERE key = 'generation'"
+        generation, any_links = self._db.execute(sql).fetchone()
+        return int(generation), bool(any_links)
 
     def _locked(self, how: int) -> int:
         """`BlockingIOError` if someone else is looking, and `how` says not to wait."""
@@ -228,6 +235,8 @@ class Index:
 
     def has_any_links(self) -> bool:
         """Whether any file has several names: mostly none has, and then nothing more needs to be asked."""
+        if self._generation >= 0:
+            return self._any_links
         return bool(self._db.execute("SELECT 1 FROM links LIMIT 1").fetchone())
 
     def twins_of(self, path: str, name: bytes) -> list[tuple[str, bytes]]:
@@ -332,6 +341,7 @@ class Index:
         ]
         if several:
             db.executemany("INSERT INTO links (ino, path, name, nlink) VALUES (?, ?, ?, ?)", several)
+            self._any_links = True
         left_out = [(name, more) for name, more in listing.extras.items() if "excluded" in more]
         holes = [(path, name, more["excluded"], more.get("hole", UNREADABLE)) for name, more in left_out]
         db.executemany("INSERT INTO holes (path, name, reason, kind) VALUES (?, ?, ?, ?)", holes)
@@ -347,7 +357,10 @@ class Index:
         )
 
     def is_claimed(self, token: str) -> bool:
-        return token not in self._ended and bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
+        if token in self._ended:
+            return False
+        known = token in self._claimed  # no one else releases what a living process has claimed
+        return known or bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
 
     def release(self, tokens: Iterable[str], soon: bool = False) -> None:
         """These watches have ended: remove generations that no other watch needs. `soon`: while another one of this

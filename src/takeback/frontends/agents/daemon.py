@@ -273,7 +273,10 @@ class Daemon:
                 return Reply(told() if told else "")
             payload = _object(request.payload)
             dialect = speaker(request.host, payload)
-            event = dialect.read(payload, request.environment, _agent(request.parent))
+            parent = request.parent
+            if dialect.NAME != "claude-code" or "CLAUDE_PID" not in request.environment:
+                parent = _agent(parent)
+            event = dialect.read(payload, request.environment, parent)
             answer = self._sessions.answer(event, request.environment)
             if answer.refusal:
                 answer = answer._replace(refusal=refused(request.host, answer.refusal))
