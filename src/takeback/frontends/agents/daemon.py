@@ -6,6 +6,7 @@ one takes it up.
 """
 
 import fcntl
+import gc
 import json
 import os
 import selectors
@@ -35,6 +36,7 @@ _TICK, _QUICK_TICK = 0.5, 0.02  # seconds; while a call is under way, more is re
 _THREADS = 2  # that are kept when there are no requests
 _CREDENTIALS = struct.Struct("=3i")  # process, user, group
 _MOST = 64 << 20
+_NEW_OBJECTS = 5_000  # after so many the collector looks for cycles
 _LOG_BYTES = 1 << 20
 _HANDOVER_SECONDS = 15
 _HANGS_UP = 0.3  # seconds in which one that is ending does
@@ -121,6 +123,7 @@ def _make_private(directory: str) -> None:
 
 def _serve(store: str, place: str, lock: int) -> None:
     libc().keep_memory_small()
+    gc.set_threshold(_NEW_OBJECTS)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     name = os.path.join(place, "socket")

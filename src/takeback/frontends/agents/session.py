@@ -133,10 +133,16 @@ class Session:
             self._give_memory_back()
 
     def _give_memory_back(self) -> None:
-        """A look at a large project needs much of it, and what follows needs little."""
+        """A look at a large project needs much of it, and what follows needs little. What is there now stays: the
+        collector looks at it again after the next look, and not in each call."""
+        import gc
+
         from takeback.adapters.file.kernel import libc
 
         self._tb.store.shrink()
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
         libc().give_memory_back()
 
     def wait_for_look(self, seconds: float) -> bool:
