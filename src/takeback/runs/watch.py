@@ -202,7 +202,11 @@ class Watch:
                 self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal, claims))
             except BaseException:
                 self._drop(claims)
+                with suppress(TakebackError):
+                    core.parts.blobs.sync()
                 raise
+            for watched, _ in self._roots:
+                watched.index.is_kept()
             if then and all(watched.is_there for watched, _ in self._roots):
                 begun = zip(self._roots, claims, strict=True)
                 then._roots = [(watched, watched.claimed(token)) for (watched, _), (token, _) in begun]
@@ -269,7 +273,7 @@ class Watch:
             )
             return found.targets
 
-        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs, claims)
+        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs, claims, kept=False)
         if self._telling is not None:
             self._telling.catch_up()
             self.outside = self._telling.outside(place_of(parts).store)

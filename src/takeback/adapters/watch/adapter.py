@@ -69,15 +69,16 @@ def compared(
     minus: Callable[[Targets], Targets],
     blobs: Blobs,
     claims: Sequence[Claim] = (),
+    kept: bool = True,
 ) -> tuple[Targets, tuple[str, ...]]:
     """The targets of all roots, and what undo could not bring back. `claims`, one for each root: of the watch that
-    follows this one."""
+    follows this one. Not `kept`: their content becomes durable with the record that the caller writes next."""
     targets: list[Target] = []
     residue: list[str] = []
     captured: set[Inode] = set()
     names: Counter[Inode] = Counter()
     for (watched, baseline), claim in zip(roots, claims or [None] * len(roots), strict=True):
-        found = watched.changes(baseline, claim)
+        found = watched.changes(baseline, claim, kept)
         targets += found.targets
         residue += found.residue
         captured |= found.captured

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.watch.listings import Lately, Listing, Row, digests_of, packed, unpacked
 from takeback.errors import ResourceUnreachable
+from takeback.model.ids import new_id
 from takeback.model.resource import quote
 
 VERSION = "1"
@@ -70,6 +71,10 @@ class Index:
         self._turn = RLock()
         self._generation = -1  # known while we look, when no one else writes
         self._any_links = False
+        self._awaited: dict[str, None] = {}  # directories whose new content is recorded with the effect
+        self._unkept = ""  # how that was written down
+        # Directories whose content another process had yet to record; it may have been killed before.
+        self.in_doubt: tuple[str, ...] = ()
         self._claimed: set[str] = set()  # tokens of watches that began here and have not ended
         self._ended: dict[str, None] = {}  # of those that have; they go with the next transaction
         self._is_durable: bool | None = None  # what the connection was told last
@@ -87,7 +92,9 @@ class Index:
             os.utime(lock)  # when it was used last
             if self._is_another():
                 self.close()  # no watch was active, so it was dropped
-            self._generation, self._any_links = self._present() if self.exists() else (-1, False)
+            self._generation = -1
+            if self.exists():
+                self._look_up()
             yield
         except sqlite3.Error as error:
             raise _unreachable(self._path, error) from error
@@ -95,11 +102,19 @@ class Index:
             self._generation = -1
             os.close(lock)
 
-    def _present(self) -> tuple[int, bool]:
-        """The generation, and whether any file has several names."""
-        sql = "SELECT value, EXISTS (SELECT 1 FROM links) FROM meta WHERE key = 'generation'"
-        generation, any_links = self._db.execute(sql).fetchone()
-        return int(generation), bool(any_links)
+    def _look_up(self) -> None:
+        """What nearly every look asks for."""
+        sql = (
+            "SELECT value, EXISTS (SELECT 1 FROM links), (SELECT value FROM meta WHERE key = 'unkept') FROM meta"
+            " WHERE key = 'generation'"
+        )
+        generation, any_links, unkept = self._db.execute(sql).fetchone()
+        self._generation, self._any_links = int(generation), bool(any_links)
+        self.in_doubt = tuple(json.loads(unkept)[1:]) if unkept and unkept != self._unkept else ()
+
+    def is_kept(self) -> None:
+        """All content that was written down as not kept yet is durable now."""
+        self._awaited.clear()
 
     def _locked(self, how: int) -> int:
         """`BlockingIOError` if someone else is looking, and `how` says not to wait."""
@@ -262,6 +277,7 @@ class Index:
     def shrink(self) -> None:
         """After a look at the whole tree: what follows asks for a few directories."""
         if self._connection is not None:
+            self._connection.execute("PRAGMA cache_size=-1000")
             self._connection.execute("PRAGMA shrink_memory")
 
     def holes(self) -> tuple[Hole, ...]:
@@ -281,9 +297,14 @@ class Index:
 
     # Writing.
 
-    def write(self, seen: Mapping[str, Seen], register: tuple[str, dict[str, Any]] | None = None) -> int:
+    def write(
+        self,
+        seen: Mapping[str, Seen],
+        register: tuple[str, dict[str, Any]] | None = None,
+        kept: bool = True,
+    ) -> int:
         """The next generation: these directories are like this now, or gone. `register` is the token and owner of a
-        watch that begins with it."""
+        watch that begins with it. Not `kept`: their content is recorded next, and until then may be lost."""
         generation = self.generation
         if not seen and not register:
             return generation
@@ -295,6 +316,10 @@ class Index:
                 if needed:
                     self._keep(db, path, generation)
                 self._put(db, path, listing)
+            if seen and not kept:
+                self._awaited.update(dict.fromkeys(seen))
+                self._unkept = json.dumps([new_id(), *self._awaited])
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('unkept', ?)", (self._unkept,))
             if seen:
                 generation += 1
                 db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))

@@ -6,8 +6,9 @@ So at the beginning of a watch the names are enough, where these are as they wer
 import re
 from collections.abc import Callable
 
-from takeback.adapters.watch.listings import Row, folders_of, names_of
+from takeback.adapters.watch.listings import ListingEntry, Row, entries_of, folders_of, names_of
 
+_CTIME = ListingEntry._fields.index("ctime")
 _PLACE = re.compile(r"(?P<home>(?:.+/)?)objects/(?P<fan>pack|[0-9a-f]{2})")
 _LOOSE = re.compile(rb"(?:[0-9a-f]{38}(?:[0-9a-f]{24})?(?:\0|$))*")
 _PACKS = re.compile(rb"(?:pack-[0-9a-f]+\.[a-z]+(?:\0|$))*")
@@ -16,8 +17,8 @@ _PACKS = re.compile(rb"(?:pack-[0-9a-f]+\.[a-z]+(?:\0|$))*")
 def only_objects(path: str, row: Row, known: Callable[[str], Row | None]) -> bool:
     """Whether nothing but objects is in this directory, and it is in a git directory."""
     place = _PLACE.fullmatch(path)
-    if place is None or row.folders or row.extras:
-        return False
+    if place is None or row.folders or row.extras or any(not entry[_CTIME] for entry in entries_of(row)):
+        return False  # what was too young to tell is looked at
     if not (_PACKS if place["fan"] == "pack" else _LOOSE).fullmatch(row.names):
         return False
     home = known(place["home"].removesuffix("/"))
