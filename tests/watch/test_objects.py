@@ -6,6 +6,7 @@ import pytest
 
 from takeback.adapters.watch.objects import only_objects
 from tests.agents.stage import git
+from tests.watch.test_baseline import wait_until_old
 
 
 @pytest.fixture
@@ -16,6 +17,7 @@ def project(scene):
     git(scene.tree, "add", "--all")
     git(scene.tree, "commit", "--quiet", "--message", "first")
     scene.settle()
+    wait_until_old(scene)
     return scene
 
 
@@ -27,7 +29,7 @@ def path_in(scene, file: Path) -> str:
     return str(file.relative_to(scene.tree))
 
 
-def test_only_the_directories_of_objects_are_known_by_names(project, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_directories_of_objects_are_known_by_names(project):
     project.watched.index.release([project.begin().token])
     index = project.watched.index
     known = {path: only_objects(path, row, index.row) for path, row in index.rows().items()}
@@ -62,6 +64,7 @@ def test_what_is_no_object_is_looked_at(project):
     beside.mkdir(exist_ok=True)
     (beside / "note").write_text("one")
     project.settle()
+    wait_until_old(project)
     project.watched.index.release([project.begin().token])
     (beside / "note").write_text("two")
     assert project.changes(project.begin()) == {}

@@ -18,7 +18,7 @@ _TOGETHER = 256  # entries that are packed by one call
 _STAMP = struct.Struct("=2Q2q")
 # A thing changed this shortly before it was looked at may change again without its times moving (clock ticks).
 YOUNG = 50_000_000
-_REMEMBERED = 4_000  # entries, some one megabyte
+_REMEMBERED = 1_500  # entries, some half a megabyte
 _COARSE = 2_100_000_000  # on filesystems that know only whole seconds, or two
 
 
