@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.watch.objects import only_objects
+from takeback.adapters.watch.scan import only_objects
 from tests.agents.stage import git
 from tests.watch.test_baseline import wait_until_old
 

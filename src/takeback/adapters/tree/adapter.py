@@ -70,7 +70,10 @@ class TreeAdapter:
         # From the last plan of an undo; most callers plan twice and then undo.
         self._seen: tuple[str, Mapping[str, SeenPath]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
-        self._listed: tuple[str, tuple[Target, ...]] = ("", ())  # as they were assessed, until they are captured
+        self._listed: tuple[str, tuple[Target, ...]] = (
+            "",
+            (),
+        )  # as they were assessed, until they are captured
         # Found done, and not recorded as done: who did it may have died at the end.
         self._met: set[str] = set()
 

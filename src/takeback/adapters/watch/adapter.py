@@ -89,11 +89,11 @@ def compared(
     residue += [
         f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
     ]
-    kept = tuple(
+    recorded = tuple(
         one._replace(after=one.after | {"excluded": OLDER}) if one.resource in stay else one
         for one in targets
     )
-    return tuple(with_meaning(minus(kept), blobs)), tuple(residue)
+    return tuple(with_meaning(minus(recorded), blobs)), tuple(residue)
 
 
 def _is_parted(target: Target, names: Mapping[Inode, int]) -> bool:
