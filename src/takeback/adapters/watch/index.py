@@ -72,7 +72,8 @@ class Index:
         self._generation = -1  # known while we look, when no one else writes
         self._any_links = False
         self._awaited: dict[str, None] = {}  # directories whose new content is recorded with the effect
-        self._unkept = ""  # how that was written down
+        self._unkept = ""  # how that was written down, or what another process wrote and is true by now
+        self._doubted = ""
         # Directories whose content another process had yet to record; it may have been killed before.
         self.in_doubt: tuple[str, ...] = ()
         self._claimed: set[str] = set()  # tokens of watches that began here and have not ended
@@ -111,6 +112,11 @@ class Index:
         generation, any_links, unkept = self._db.execute(sql).fetchone()
         self._generation, self._any_links = int(generation), bool(any_links)
         self.in_doubt = tuple(json.loads(unkept)[1:]) if unkept and unkept != self._unkept else ()
+        self._doubted = unkept or ""
+
+    def believe(self) -> None:
+        """That content was found to be there."""
+        self._unkept, self.in_doubt = self._doubted, ()
 
     def is_kept(self) -> None:
         """All content that was written down as not kept yet is durable now."""

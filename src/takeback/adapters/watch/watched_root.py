@@ -227,8 +227,12 @@ class WatchedRoot:
     def _look(self, bounds: Bounds, sticky: bool, register: Claim | None = None) -> Looked:
         self._began_to_look = time.monotonic()
         self._mapped = mapped_below(self.root.path, self._place.makers() if self._place.makers else None)
-        for path, names in self._lost():
-            self._mapped.setdefault(path, set()).update(names)
+        if self.index.in_doubt:
+            lost = dict(self._lost())
+            for path, names in lost.items():
+                self._mapped.setdefault(path, set()).update(names)
+            if not lost:
+                self.index.believe()
         try:
             hints = self._hints(sticky)
             if hints is not None and not hints and self._is_there():
