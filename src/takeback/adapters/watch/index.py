@@ -78,7 +78,7 @@ class Index:
         self.in_doubt: tuple[str, ...] = ()
         self._claimed: set[str] = set()  # tokens of watches that began here and have not ended
         self._ended: dict[str, None] = {}  # of those that have; they go with the next transaction
-        self._is_durable: bool | None = None  # what the connection was told last
+        self._is_durable: bool | None = None  # how the connection syncs now
         self.lately = Lately()
 
     def exists(self) -> bool:
@@ -395,7 +395,7 @@ class Index:
 
     def release(self, tokens: Iterable[str], soon: bool = False) -> None:
         """These watches have ended: remove generations that no other watch needs. `soon`: while another one of this
-        process goes on, with its next transaction, or when the index is closed."""
+        process continues, with its next transaction, or when the index is closed."""
         if self._is_another():
             self.close()
         if not self.exists():

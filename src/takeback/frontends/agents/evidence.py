@@ -175,7 +175,7 @@ def signature(name: str, env: Mapping[str, str], project: str, more: Kept = _NOT
     """Changes when a settings file of the host does, or one in which we have hooks."""
     found: list[list[int]] = []
     for place in (host(name).user_directory(env), os.path.join(project, host(name).PROJECT)):
-        # Most projects have none, and to be told so four times takes longer than to ask.
+        # Most projects have none, and four errors take longer than one question.
         there = os.path.isdir(place)
         found += [_signed(f"{place}/{file}") if there else [] for file in _BESIDE]
     return [*found, *map(_signed, more.settings)]

@@ -138,8 +138,8 @@ class Session:
             self._give_memory_back()
 
     def _give_memory_back(self) -> None:
-        """A look at a large project needs much of it, and what follows needs little. What is there now stays: the
-        collector looks at it again after the next look, and not in each call."""
+        """A look at a large project needs much of it, and what follows needs little. What was made
+        until now stays: the collector looks at it again after the next look, and not in each call."""
         import gc
 
         from takeback.adapters.file.kernel import libc
@@ -151,7 +151,7 @@ class Session:
         libc().give_memory_back()
 
     def wait_for_look(self, seconds: float) -> bool:
-        """Whether it is done by then."""
+        """Whether it is done within that time."""
         return self._looked.wait(seconds)
 
     def _begun_between(self) -> "Watch":
