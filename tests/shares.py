@@ -4,6 +4,7 @@
 changes with each commit, so that six commits run each case once. `always=("a scene",)` names cases for each time, and
 `only=("killed",)` lets every test of a class run whole whose name holds none of these words. With `whole=True` all
 marked cases of a class, or of a file, are one table: laws that others run whole.
+Files in `FILES` are such tables too: their tests are about single cases, most of them found once by somebody.
 `TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected, and what is marked `each_share`; CI has time for such a
 share of the sweeps, and of the scenes of coding agents. Six turns run each of them once.
 The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
@@ -19,6 +20,34 @@ from typing import Any
 import pytest
 
 TURN = "TAKEBACK_TESTS_TURN"
+# Of these files, `test_` before each name, one test in three; what is marked itself keeps its own share.
+EACH = 3
+FILES = {
+    "agents": "claude_sdk daemon guard hook_commands hook_installing sandbox_alone sessions shims",
+    "behaviour": "drops hostile_stores merge_undo",
+    "boxes": "box box_adapter box_commit box_retention box_telling shell",
+    "calls": "actions failing_store in_doubt",
+    "crash": "signals storage_faults",
+    "e2e": """
+        changes drops dry_runs fresh_eyes fresh_eyes_manners full_store killed_command looking manners
+        progress projects prompts remote_store rewind run_words running running_as_user second_eyes_drops
+        second_eyes_paths some_paths sql stuck taking_back telling terminal unprotect upkeep
+    """,
+    "git": "git_killed git_objects git_some_paths git_undo",
+    "remote": "copying many_runs reconnecting",
+    "sandbox": "command",
+    "sql": """
+        mariadb mariadb_bare mariadb_definitions mariadb_programs mariadb_refusing misused postgres
+        postgres_attachment postgres_findings postgres_guest postgres_owner postgres_programs
+        postgres_review postgres_schema postgres_tables postgres_trips postgres_types postgres_unseen
+        postgres_wide review run_program run_sql sqlite_loose_ends sqlite_own_tables sqlite_programs
+        sqlite_sessions sqlite_shadows sqlite_small sqlite_undo undone_together unprotect_killed waiting
+    """,
+    "trees": "strangers",
+    "unit": "blobs_storage",
+    "watch": "feeds in_place",
+    "workflows": "attention replay waiting workers",
+}
 ROOT = Path(__file__).parents[1]
 
 
@@ -42,9 +71,13 @@ class Shares:
 
     def _mark(self, items: list[pytest.Item]) -> None:
         tables: dict[str, list[pytest.Item]] = {}
+        of_files = {f"tests/{name}.py" for name in files()}
         for item in items:
             marker = item.get_closest_marker("sampled")
-            name = item.nodeid.partition("[")[0]
+            name, file = item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]
+            if not marker and file in of_files:
+                item.add_marker(marker := pytest.mark.sampled(EACH))
+                name = file
             if not marker or any(map(item.get_closest_marker, ("slow", "long"))):
                 continue
             if any(word in name.rpartition("::")[2] for word in marker.kwargs.get("only", ("",))):
@@ -93,6 +126,10 @@ class Shares:
             terminalreporter.line(
                 f"sweeps: {len(ended):,} of {selected:,} ran, share {part} of {self.share}."
             )
+
+
+def files() -> list[str]:
+    return [f"{folder}/test_{name}" for folder, names in FILES.items() for name in names.split()]
 
 
 def chosen_of(name: str, table: list[pytest.Item], turn: int) -> set[pytest.Item]:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.needs("cc")
 BEFORE, AFTER = "PreToolUse", "PostToolUse"
 SOURCE = Path(shim_path()).with_suffix(".c")
 OFF = "`takeback hook uninstall claude-code` switches takeback off."
+OFF_IN_A_PROGRAM = "takeback is on because the program calls `with_takeback`; without that call it is off."
 GOOD = b"0 3 0\n{}\n"
 SHORT = 1  # seconds that a shim of `hurried` waits
 
@@ -372,7 +373,7 @@ def test_no_python_is_started_when_a_daemon_answers(compiled: Path, store: Path)
     assert (done.returncode, done.stdout) == (0, b"{}\n")
 
 
-@pytest.mark.parametrize(("name", "off"), [("claude-code", OFF), ("claude-sdk", "")])
+@pytest.mark.parametrize(("name", "off"), [("claude-code", OFF), ("claude-sdk", OFF_IN_A_PROGRAM)])
 @pytest.mark.parametrize("answers", [[], [b""], [b"what?"]])
 def test_without_a_python_to_hand_over_to_a_call_is_denied(
     compiled: Path, store: Path, answers: list[bytes], name: str, off: str

@@ -203,7 +203,7 @@ class TestMemoryBlobs(BlobsSuite):
         return MemoryScene()
 
 
-@pytest.mark.sampled(3, whole=True)
+@pytest.mark.sampled(6, whole=True)
 class TestPostgresBlobs(DurableBlobsSuite):
     @pytest.fixture
     def scene(self, pg_store_database: PgDatabase) -> Iterator[PostgresBlobsScene]:
@@ -227,7 +227,7 @@ class ObjectsScene(PostgresBlobsScene):
         self.objects().put(name, bytes(data))
 
 
-@pytest.mark.sampled(4, whole=True)
+@pytest.mark.sampled(8, whole=True)
 class TestBlobsInAnObjectStore(DurableBlobsSuite):
     @pytest.fixture
     def scene(self, pg_store_database: PgDatabase, bucket: str) -> Iterator[ObjectsScene]:

@@ -174,7 +174,7 @@ class TestSqliteJournal(DurableJournalSuite):
         assert steps() <= 1.5 * alone
 
 
-@pytest.mark.sampled(2, whole=True)
+@pytest.mark.sampled(4, whole=True)
 class TestPostgresJournal(DurableJournalSuite):
     @pytest.fixture(autouse=True)
     def server(self, pg_store_database: PgDatabase) -> Iterator[None]:

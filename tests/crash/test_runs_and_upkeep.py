@@ -38,6 +38,7 @@ recovery = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(3, whole=True)
 @recovery
 def test_a_run_killed_anywhere_is_taken_back_unless_it_had_ended_well(scene: Scene, dying: bool) -> None:
     known = after_three(scene)
@@ -53,6 +54,7 @@ def test_a_run_killed_anywhere_is_taken_back_unless_it_had_ended_well(scene: Sce
     assert sweep(scene, prepare, action, dying=dying) > 40
 
 
+@pytest.mark.sampled(3, whole=True)
 @recovery
 def test_undo_of_a_whole_run_killed_anywhere_is_carried_to_its_end(scene: Scene, dying: bool) -> None:
     def action(boundaries: Boundaries) -> None:
@@ -62,6 +64,7 @@ def test_undo_of_a_whole_run_killed_anywhere_is_carried_to_its_end(scene: Scene,
     assert sweep(scene, lambda: after_three(scene), action, dying=dying) > 40
 
 
+@pytest.mark.sampled(3, whole=True)
 def test_a_failing_run_killed_while_it_takes_itself_back_is_still_taken_back(scene: Scene) -> None:
     scene.prepare()
     before = scene.picture()
@@ -83,6 +86,7 @@ def test_a_failing_run_killed_while_it_takes_itself_back_is_still_taken_back(sce
     assert killed_everywhere(scene.prepare, action, check, step=2) > 30
 
 
+@pytest.mark.sampled(3, whole=True)
 def test_what_was_kept_stays_when_its_run_is_killed(scene: Scene) -> None:
     outcomes: set[str] = set()
 
@@ -178,6 +182,7 @@ def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(
     )
 
 
+@pytest.mark.sampled(3, whole=True)
 def test_a_sweep_frees_what_was_forgotten(scene: Scene) -> None:
     """Else the test above would pass for a sweep that does nothing."""
     forgettable = with_history(scene)

@@ -55,6 +55,7 @@ def only(ended: list[str], *allowed: str) -> Counter[str]:
     return counts
 
 
+@pytest.mark.sampled(2, whole=True)
 @pytest.mark.parametrize("workers", [2, 4])
 def test_writes_to_one_path_come_one_after_the_other(scene: Scene, workers: int) -> None:
     scene.prepare()
@@ -78,6 +79,7 @@ def test_writes_to_one_path_come_one_after_the_other(scene: Scene, workers: int)
     assert_settled(scene, "afterwards")
 
 
+@pytest.mark.sampled(2, whole=True)
 def test_a_run_that_fails_beside_another_takes_back_only_its_own(scene: Scene) -> None:
     scene.prepare()
 
@@ -104,6 +106,7 @@ def test_a_run_that_fails_beside_another_takes_back_only_its_own(scene: Scene) -
     assert not scene.scratch()
 
 
+@pytest.mark.sampled(2, whole=True)
 def test_an_effect_is_undone_by_one_of_many_who_try(scene: Scene) -> None:
     scene.prepare()
     original = scene.picture()
@@ -129,6 +132,7 @@ def test_an_effect_is_undone_by_one_of_many_who_try(scene: Scene) -> None:
     assert_settled(scene, "afterwards")
 
 
+@pytest.mark.sampled(2, whole=True)
 def test_an_undo_and_a_write_at_once_leave_one_of_the_two_worlds(scene: Scene) -> None:
     scene.prepare()
 
@@ -170,6 +174,7 @@ def test_a_store_made_by_several_at_once_is_one_store(scene: Scene) -> None:
             assert tb.verify(read_data=True).findings == ()
 
 
+@pytest.mark.sampled(2, whole=True)
 def test_forget_and_sweep_beside_a_writer_never_take_what_he_needs(scene: Scene) -> None:
     scene.prepare()
     original = scene.picture()

@@ -38,10 +38,10 @@ def surroundings(home: Path) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
-def run(command: Sequence[str], home: Path, **options: object) -> None:
+def run(command: Sequence[str], home: Path, told: str = "", **options: object) -> None:
     """To its end, as the user of the servers; what it said is told if it failed."""
     done = subprocess.run(
-        as_server(command), env=surroundings(home), cwd=home, stdin=subprocess.DEVNULL,
+        as_server(command), env=surroundings(home), cwd=home, input=told,
         capture_output=True, text=True, check=False, timeout=LIMIT, **options,
     )  # fmt: skip
     assert done.returncode == 0, f"{command[0]}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -87,8 +87,8 @@ def protected(shop: Shop, tb: Takeback) -> Shop:
 
 
 @pytest.fixture
-def bench(pg_each_database: Any) -> Iterator[PgBench]:
-    bench = PgBench(pg_each_database.url, pg_each_database.server.programs)
+def bench(pg_each_covered: Any) -> Iterator[PgBench]:
+    bench = PgBench(pg_each_covered.url, pg_each_covered.server.programs)
     yield bench
     bench.close()
 

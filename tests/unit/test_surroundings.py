@@ -13,6 +13,8 @@ import pytest
 from _pytest.assertion import rewrite
 
 from tests.compiled import compile_test, is_compiled, place_of
+from tests.mutation.mutants import MUTANTS
+from tests.shares import files
 from tests.world import World
 
 
@@ -223,6 +225,35 @@ def test_a_share_of_the_sweeps_is_counted(tmp_path: Path) -> None:
 
     assert len(ran(shares[0])) + len(ran(shares[1])) == len(ran(shares[0]) | ran(shares[1])) == 11
     assert f"sweeps: {len(ran(shares[1])) + other(shares[1])} of 12 ran, share 2 of 2." in shares[1].stdout
+
+
+def test_the_tests_of_a_file_that_takes_turns_each_have_one(tmp_path: Path) -> None:
+    (tmp_path / "tests/sql").mkdir(parents=True)
+    (tmp_path / "tests/sql/test_waiting.py").write_text(
+        "import pytest\n\nclass TestIt:\n    def test_in_a_class(self): pass\n"
+        "@pytest.mark.parametrize('case', range(5))\ndef test_case(case): pass\ndef test_alone(): pass\n"
+    )
+    turns = [
+        run_pytest(tmp_path, "", "-v", "-m", "not slow", TAKEBACK_TESTS_TURN=str(turn)) for turn in range(3)
+    ]
+    found = [set(re.findall(r"test_waiting.py::(\S+) PASSED", one.stdout)) for one in turns]
+
+    assert len(set.union(*found)) == sum(map(len, found)) == 7
+    assert max(map(len, found)) <= 4
+
+
+def test_each_file_that_takes_turns_is_there() -> None:
+    named = files()
+    here = Path(__file__).parents[1]
+
+    assert [name for name in named if not (here / f"{name}.py").exists()] == []
+    assert len(named) == len(set(named))
+
+
+def test_what_notices_a_broken_rule_runs_each_time() -> None:
+    suites = {mutant.suite[0].removeprefix("tests/").removesuffix(".py") for mutant in MUTANTS}
+
+    assert suites & set(files()) == set()
 
 
 MARKED = """

@@ -151,7 +151,7 @@ class Session:
         libc().give_memory_back()
 
     def wait_for_look(self, seconds: float) -> bool:
-        """Whether it is done within that time."""
+        """Whether it is done within this time."""
         return self._looked.wait(seconds)
 
     def _begun_between(self) -> "Watch":

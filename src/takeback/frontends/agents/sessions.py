@@ -98,7 +98,7 @@ class Sessions:
             return answer._replace(context=context, notice=notice)
 
     def _waited_for_look(self, session: Session, event: Event) -> str:
-        """What a person reads during the first look at a large project, and after a command waited for it."""
+        """What a person reads during the first look at a large project, and after a command that waited for it."""
         began = time.monotonic()
         if event.kind is Kind.PROMPT and not session.wait_for_look(PROMPT_SECONDS):
             return (
