@@ -51,6 +51,18 @@ def test_many_first_hooks_start_one_daemon(talk: Talk):
     until(lambda: _daemons(talk.store) == [talk.daemon()])
 
 
+def test_threads_are_used_again(talk: Talk):
+    talk.starts()
+    talk.shell("true")
+    tasks = Path(f"/proc/{talk.daemon()}/task")
+    few = len(os.listdir(tasks))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: talk.says("UserPromptSubmit", prompt="go"), range(16)))
+    until(lambda: len(os.listdir(tasks)) <= few + 1)
+    talk.shell("echo a > a")
+    assert talk.summaries() == ["Bash: echo a > a"]
+
+
 def test_its_place_is_private(talk: Talk):
     talk.starts()
     place = talk.store / "hooks"

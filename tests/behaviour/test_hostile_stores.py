@@ -9,11 +9,13 @@ import sys
 import zlib
 from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 import takeback
 from takeback.storage import bodies
+from takeback.storage.notes import Note, Witness
 from tests.damage import rewrite_records
 
 
@@ -243,3 +245,17 @@ def test_finding_33_deeply_nested_settings_are_refused_in_words(made: Path) -> N
     (made / "settings.json").write_text("[" * 100_000)
     ended = cli(made, "log")
     assert ended.returncode == 2 and "settings.json is not JSON" in ended.stderr, ended
+
+
+def test_a_note_that_another_process_replaced_is_read_again(tmp_path: Path):
+    class Journal(NamedTuple):
+        seq: int
+
+        def read(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
+            return [(b"%d" % values[0],)] if values else [(self.seq, b"%d" % self.seq, 1)]
+
+    (tmp_path / "store").mkdir()
+    one, other = (Witness(str(tmp_path / "state"), str(tmp_path / "store")) for _ in range(2))
+    for seq in range(1, 6):
+        assert (one, other)[seq % 2].remember(Journal(seq))
+        assert (one.note(), other.note()) == (Note(seq, (b"%d" % seq).hex(), 1),) * 2

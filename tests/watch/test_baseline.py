@@ -6,7 +6,9 @@ import shutil
 import pytest
 
 from takeback.adapters.watch.index import digests_in
+from takeback.adapters.watch.roots import root_of
 from takeback.adapters.watch.scan import Bounds
+from takeback.adapters.watch.watched_root import WatchedRoot
 from takeback.errors import Misuse, Refused
 
 
@@ -316,3 +318,35 @@ def test_what_changes_while_the_first_look_reads_is_known_as_it_is_at_the_beginn
 
     (before, _) = scene.changes(baseline)["a"]
     assert scene.content(before) == b"third"
+
+
+def test_content_that_was_to_be_recorded_when_its_process_was_killed_is_read_again(scene):
+    """The index names it before the journal does, and only the journal's commit makes it durable."""
+    scene.write("file", "before")
+    scene.write("beside", "beside")
+    baseline = scene.begin()
+    scene.write("file", "after")
+    wait_until_old(scene)
+    scene.watched.changes(baseline, ("following", {}), kept=False)
+    scene.store.blobs.discard()
+    scene.watched.close()
+
+    scene.watched = WatchedRoot(root_of(scene.tree), scene.place)
+    again = scene.begin()
+    (scene.tree / "file").unlink()
+    assert scene.content(scene.changes(again)["file"][0]) == b"after"
+    assert scene.content(scene.changes(baseline)["file"][0]) == b"before"
+
+
+def test_content_that_was_recorded_is_not_read_again(scene):
+    scene.write("file", "before")
+    baseline = scene.begin()
+    scene.write("file", "after")
+    wait_until_old(scene)
+    scene.watched.changes(baseline, ("following", {}), kept=False)
+    scene.store.blobs.sync()
+    scene.watched.close()
+
+    scene.watched = WatchedRoot(root_of(scene.tree), scene.place)
+    scene.begin()
+    assert scene.watched.last.bytes == 0

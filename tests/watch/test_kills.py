@@ -84,9 +84,9 @@ def wrap_index(boundaries: Boundaries) -> None:
     for name in ("write", "release"):
         inner = getattr(Index, name)
 
-        def call(self: Index, *rest: Any, inner: Any = inner, name: str = name) -> Any:
+        def call(self: Index, *rest: Any, inner: Any = inner, name: str = name, **named: Any) -> Any:
             boundaries.pass_one(f"before index.{name}")
-            result = inner(self, *rest)
+            result = inner(self, *rest, **named)
             boundaries.pass_one(f"after index.{name}")
             return result
 

@@ -74,7 +74,7 @@ class Known:
         self.families = {int(name[1:]): found for name, found in families.items()}
         self.lost = False
 
-    def descendants(self, of):
+    def family(self, of):
         return None if self.lost else {of} | self.families.get(of, set())
 
 

@@ -8,10 +8,11 @@ import time
 import pytest
 
 import takeback
-from takeback.adapters.watch.index import indexes_in
+from takeback.adapters.watch.index import Index, indexes_in
 from takeback.api.store import now
 from takeback.audit.status import look
 from takeback.model.settings import Limits
+from takeback.runs.run import core_of
 from takeback.runs.watch_place import UNUSED
 
 
@@ -182,3 +183,22 @@ def test_a_capture_that_has_no_room_takes_that_of_baselines(trees, monkeypatch):
         assert indexes(tb) == 0
         tb.undo("@")
     assert (trees / "large").stat().st_size == 3_000_000
+
+
+def test_a_watch_that_ends_while_another_goes_on_is_released_with_its_next_look(trees):
+    with takeback.open(trees / "store") as tb, tb.run("watch") as run:
+        beside = run.watch(trees / "one")
+        beside.begin()
+        with run.watch(trees / "one"):
+            (trees / "one" / "new").write_text("new")
+        (name,) = indexes_in(os.path.join(tb.store.path, "watch"))
+        ours = next(iter(core_of(run).trees.values())).index
+        others = Index(os.path.join(tb.store.path, "watch"), name)
+        try:
+            assert (len(ours.watches()), len(others.watches())) == (1, 2)
+            with run.watch(trees / "one"):
+                assert len(others.watches()) == 2
+            beside.finish()
+            assert (len(ours.watches()), len(others.watches())) == (0, 0)
+        finally:
+            others.close()

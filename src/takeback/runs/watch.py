@@ -90,11 +90,13 @@ class Watch:
             raise Misuse("This watch was begun already.", hint="Ask the run for another one.")
         from takeback.runs.watch_authors import telling_of
 
-        self._core.parts.refuse_if_suspect()
+        if not self._roots or self._manner.late:  # else that is asked when it is proposed
+            self._core.parts.refuse_if_suspect()
         key, whole = self._manner.key, self._manner.whole
         try:
-            if self._roots:  # from where another one ended, which has recorded what it found by now
-                self._position = self._core.parts.journal.newest()
+            if self._roots:  # from where another one ended
+                if self._manner.late:  # which has recorded what it found by now
+                    self._position = self._core.parts.journal.newest()
             elif self._manner.late and (late := left_late(self._core, self._named, key, whole)):
                 return self.take_up(None, *late)
             else:
@@ -127,7 +129,7 @@ class Watch:
         if not self._manner.late:
             return identity(os.getpid())
         return {
-            **self._about.get("process", identity(os.getpid())),
+            **(self._about.get("process") or identity(os.getpid())),
             "late": self._manner.key,
             "since": self._position,
             "began": self._began,
@@ -184,7 +186,7 @@ class Watch:
         if then:
             then._starts()
         if self._manner.late and self._proposal is None and self._roots:
-            if not self._found_any():
+            if not self._found_any(then):
                 self._pass_on(then)
                 return None
             self._propose()
@@ -200,7 +202,11 @@ class Watch:
                 self.effect = finish(core.parts, core.lease, proposal, lambda: self._found(proposal, claims))
             except BaseException:
                 self._drop(claims)
+                with suppress(TakebackError):
+                    core.parts.blobs.sync()
                 raise
+            for watched, _ in self._roots:
+                watched.index.is_kept()
             if then and all(watched.is_there for watched, _ in self._roots):
                 begun = zip(self._roots, claims, strict=True)
                 then._roots = [(watched, watched.claimed(token)) for (watched, _), (token, _) in begun]
@@ -229,7 +235,12 @@ class Watch:
         then._roots = [(one, one.claim(then.claim())) for one, _ in self._roots]
         return self._release()
 
-    def _found_any(self) -> bool:
+    def _found_any(self, then: "Watch | None") -> bool:
+        # Only where a feed tells: then it is nearly always so, and no more has to be asked.
+        if all(watched.is_as_at(baseline) for watched, baseline in self._roots):
+            position = then._position if then else self._core.parts.journal.newest()
+            if position == self._position:
+                return False
         from takeback.adapters.watch.adapter import compared
         from takeback.runs.watch_authors import apart
 
@@ -262,8 +273,9 @@ class Watch:
             )
             return found.targets
 
-        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs, claims)
+        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs, claims, kept=False)
         if self._telling is not None:
+            self._telling.catch_up()
             self.outside = self._telling.outside(place_of(parts).store)
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         targets = self._without_databases(proposal, self._without_others(proposal, targets, others))

@@ -163,15 +163,19 @@ class Telling:
         if self._shared is None:
             self._lineage.close()
 
+    def catch_up(self) -> None:
+        """After a look: who made the changes that it found was started before it ended."""
+        self._lineage.drain()
+
     def _own(self) -> set[int] | None:
-        found = self._lineage.descendants(self._pid)
+        found = self._lineage.family(self._pid)
         for one in self._shared or ():
-            found = found and found | (self._lineage.descendants(one) or set())
+            found = found and found | (self._lineage.family(one) or set())
         return found
 
     def is_lost(self, now: "dict[str, Authors | None]") -> bool:
         """Whether of some root it is no longer known who changed what."""
-        return self._lineage.descendants(self._pid) is None or any(
+        return self._lineage.family(self._pid) is None or any(
             now.get(root) is not book or not book.whole for root, book in self._authors.items()
         )
 
@@ -183,7 +187,7 @@ class Telling:
     ) -> Authorship:
         """Nothing where it cannot be known. `now` are the books that the feeds keep: another one than at the beginning
         does not tell everything. `beside`: the commands that others watch there now."""
-        own, ours = self._own(), self._lineage.descendants(os.getpid())
+        own, ours = self._own(), self._lineage.family(os.getpid())
         if own is None or ours is None:
             return Authorship()
         family = own | ours
@@ -191,7 +195,7 @@ class Telling:
         left: dict[str, str] = {}
         for other in beside:
             begun = self._begun.get(other.id) or {_process(other).get("pid", 0)} - {0}
-            theirs = [self._lineage.descendants(one) or set() for one in begun]
+            theirs = [self._lineage.family(one) or set() for one in begun]
             without = self._by_others(targets, now, family.union(*theirs))
             left |= dict.fromkeys((one for one in found if one not in without and one not in left), other.id)
         others = {resource: pid for resource, pid in found.items() if resource not in left}
@@ -201,7 +205,7 @@ class Telling:
 
     def also_others(self, targets: Sequence[Target], now: "dict[str, Authors | None]") -> set[str]:
         """Of these, what a process of someone else changed as well."""
-        family = (self._own() or set()) | (self._lineage.descendants(os.getpid()) or set())
+        family = (self._own() or set()) | (self._lineage.family(os.getpid()) or set())
         found: set[str] = set()
         for root, authors in self._authors.items():
             if now.get(root) is authors:

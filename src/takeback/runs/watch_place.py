@@ -99,17 +99,18 @@ def left_late(
     still = {call.id for call in calls}
     for root in (one._replace(whole=whole) for one in roots_of(roots)):
         watched = tree_of(core, root, place_of(core.parts))
-        for claim in watched.index.watches() if watched.index.exists() else ():
-            if claim.owner.get("late") == key and claim.token not in taken:
-                if (after := claim.owner.get("after")) in still:
-                    watched.index.release((claim.token,))
-                    continue
-                ended = next(core.parts.journal.effects(Query(ids=(after,))), None) if after else None
-                since = max(claim.owner["since"], ended.told if ended else 0)
-                found.append(
-                    (watched, Baseline(root.resource, watched.index.name, claim.generation, claim.token))
-                )
-                break
+        # The newest counts: one before it was for a call that has ended, and was not released any more.
+        known = reversed(watched.index.watches() if watched.index.exists() else ())
+        late = [one for one in known if one.owner.get("late") == key and one.token not in taken]
+        begun = next((one for one in late if one.owner.get("after") not in still), None)
+        if over := [one.token for one in late if one is not begun]:
+            watched.index.release(over)
+        if begun:
+            after = begun.owner.get("after")
+            ended = next(core.parts.journal.effects(Query(ids=(after,))), None) if after else None
+            since = max(begun.owner["since"], ended.told if ended else 0)
+            where = root.resource, watched.index.name, begun.generation, begun.token
+            found.append((watched, Baseline(*where)))
     return (found, since) if found else None
 
 

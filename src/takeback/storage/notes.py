@@ -4,7 +4,6 @@ import json
 import os
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from threading import get_ident
@@ -133,6 +132,7 @@ class Witness:
         self._directory = os.path.join(state, DIRECTORY)
         name = sha256_of(os.fsencode(self._store)).hex()[:32]
         self._path = os.path.join(self._directory, name)
+        self._read: tuple[tuple[int, ...], Note | None] = (), None  # the note, and the file that it stands in
 
     @property
     def hooks(self) -> str:
@@ -140,6 +140,17 @@ class Witness:
         return f"{self._path}.hooks"
 
     def note(self) -> Note | None:
+        """Read again if another file has its name: it is always replaced whole."""
+        try:
+            now = os.lstat(self._path)
+        except OSError:
+            return None
+        mark = _mark(now)
+        if mark != self._read[0]:
+            self._read = mark, self._note()
+        return self._read[1]
+
+    def _note(self) -> Note | None:
         try:
             told: Any = json.loads(_private(self._path) or b"")
             return Note(int(told["seq"]), str(told["hash"]), int(told["at"]))
@@ -183,25 +194,47 @@ class Witness:
 
     def _write(self, note: Note) -> bool:
         content = json.dumps({"store": self._store, **note._asdict()}).encode()
-        return write_outside(self._path, content)
+        written = _written_outside(self._path, content)
+        self._read = (_mark(written), note) if written else ((), None)
+        return written is not None
+
+
+def _mark(status: os.stat_result) -> tuple[int, ...]:
+    """Another one when the file is replaced, or opened to others; its name may change in between."""
+    return (
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode, status.st_uid
+    )  # fmt: skip
 
 
 def write_outside(path: str, content: bytes) -> bool:
     """A note in a directory of this user's programs; whether it could be written. Not synced: a note that is lost is
     missed by no one."""
-    directory, staged = os.path.dirname(path), f"{path}.{os.getpid()}.{get_ident()}.new"
-    if not _has_home(directory):
-        return False
+    return _written_outside(path, content) is not None
+
+
+def _written_outside(path: str, content: bytes) -> os.stat_result | None:
+    staged = f"{path}.{os.getpid()}.{get_ident()}.new"
     try:
-        os.makedirs(directory, disk.DIRECTORY_MODE, exist_ok=True)
-        with suppress(FileNotFoundError):
-            os.unlink(staged)
-        with Descriptor(disk.create_private(staged)) as handle:
+        with Descriptor(_created(staged)) as handle:
             disk.write_fully(handle, content, staged)
+            status = os.fstat(handle)
         os.rename(staged, path)
     except (OSError, ResourceUnreachable, disk.Refused):
-        return False
-    return True
+        return None
+    return status
+
+
+def _created(staged: str) -> int:
+    try:
+        return disk.create_private(staged)
+    except ResourceUnreachable as error:
+        if isinstance(error.__cause__, FileNotFoundError) and _has_home(os.path.dirname(staged)):
+            os.makedirs(os.path.dirname(staged), disk.DIRECTORY_MODE, exist_ok=True)
+        elif isinstance(error.__cause__, FileExistsError):
+            os.unlink(staged)  # of a thread that was killed
+        else:
+            raise
+    return disk.create_private(staged)
 
 
 def read_outside(path: str) -> bytes | None:

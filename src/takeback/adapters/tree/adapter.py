@@ -70,13 +70,19 @@ class TreeAdapter:
         # From the last plan of an undo; most callers plan twice and then undo.
         self._seen: tuple[str, Mapping[str, SeenPath]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
+        self._listed: tuple[str, tuple[Target, ...]] = (
+            "",
+            (),
+        )  # as they were assessed, until they are captured
         # Found done, and not recorded as done: who did it may have died at the end.
         self._met: set[str] = set()
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind == UNDO:
             return self._assess_undo(change, of)
-        targets = [t for t in read_targets(self._tools.blobs, change.args["targets"]) if not is_timed(t)]
+        digest: str = change.args["targets"]
+        self._listed = digest, read_targets(self._tools.blobs, digest)
+        targets = [t for t in self._listed[1] if not is_timed(t)]
         if change.kind != WATCH:
             with Places(targets) as places:
                 demand_before(targets, places, self._tools.progress)
@@ -133,8 +139,10 @@ class TreeAdapter:
         return ()
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        (digest, listed), self._listed = self._listed, ("", ())
         if effect.change.kind != UNDO:
-            remedy = capture_change(effect, self.name, self._tools)
+            known = listed if digest == effect.change.args["targets"] else None
+            remedy = capture_change(effect, self.name, self._tools, known)
         else:
             of = demand_remedy(effect.of)
             self._seen = ("", {})
@@ -161,7 +169,8 @@ class TreeAdapter:
         if effect.remedy is None:
             return Sighting(Standing.BEFORE, "nothing was begun")
         clean = effect.id in self._clean
-        if not clean and (moved := off_its_ground(effect)):
+        # What was captured a moment ago lies where it lay then.
+        if not clean and effect.id not in self._untried and (moved := off_its_ground(effect)):
             return moved
         found = effect.change.kind == WATCH and effect.state is State.PROPOSED
         beside: list[str] = effect.change.args.get("beside", [])

@@ -41,9 +41,12 @@ def grounds_of(effect: Effect) -> list[ParentDirectory]:
     return from_json(effect.remedy.payload.get(GROUNDS, ())) if effect.remedy else []
 
 
-def capture_change(effect: Effect, name: str, tools: Tools) -> Remedy:
+def capture_change(
+    effect: Effect, name: str, tools: Tools, listed: tuple[Target, ...] | None = None
+) -> Remedy:
+    """`listed`: its targets, if they were read just now."""
     change = effect.change
-    listed = read_targets(tools.blobs, change.args["targets"])
+    listed = listed or read_targets(tools.blobs, change.args["targets"])
     timed = [target for target in listed if is_timed(target)]
     targets = [target for target in listed if not is_timed(target)]
     residue = [change.args["residue"]] if change.args.get("residue") else []

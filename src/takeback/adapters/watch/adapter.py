@@ -69,15 +69,16 @@ def compared(
     minus: Callable[[Targets], Targets],
     blobs: Blobs,
     claims: Sequence[Claim] = (),
+    kept: bool = True,
 ) -> tuple[Targets, tuple[str, ...]]:
     """The targets of all roots, and what undo could not bring back. `claims`, one for each root: of the watch that
-    follows this one."""
+    follows this one. Not `kept`: their content becomes durable with the record that the caller writes next."""
     targets: list[Target] = []
     residue: list[str] = []
     captured: set[Inode] = set()
     names: Counter[Inode] = Counter()
     for (watched, baseline), claim in zip(roots, claims or [None] * len(roots), strict=True):
-        found = watched.changes(baseline, claim)
+        found = watched.changes(baseline, claim, kept)
         targets += found.targets
         residue += found.residue
         captured |= found.captured
@@ -88,11 +89,11 @@ def compared(
     residue += [
         f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
     ]
-    kept = tuple(
+    recorded = tuple(
         one._replace(after=one.after | {"excluded": OLDER}) if one.resource in stay else one
         for one in targets
     )
-    return tuple(with_meaning(minus(kept), blobs)), tuple(residue)
+    return tuple(with_meaning(minus(recorded), blobs)), tuple(residue)
 
 
 def _is_parted(target: Target, names: Mapping[Inode, int]) -> bool:
@@ -212,7 +213,7 @@ class WatchedTree(TreeAdapter):
 def release(place: WatchPlace, name: str, tokens: tuple[str, ...]) -> None:
     """No comparison will need these any more. Twice is once."""
     if name in place.opened:
-        place.opened[name].release(tokens)
+        place.opened[name].release(tokens, soon=True)
         return
     index = Index(place.directory, name)
     try:

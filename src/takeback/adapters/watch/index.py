@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.watch.listings import Lately, Listing, Row, digests_of, packed, unpacked
 from takeback.errors import ResourceUnreachable
+from takeback.model.ids import new_id
 from takeback.model.resource import quote
 
 VERSION = "1"
@@ -69,6 +70,15 @@ class Index:
         self._inode = 0
         self._turn = RLock()
         self._generation = -1  # known while we look, when no one else writes
+        self._any_links = False
+        self._awaited: dict[str, None] = {}  # directories whose new content is recorded with the effect
+        self._unkept = ""  # how that was written down, or what another process wrote and is true by now
+        self._doubted = ""
+        # Directories whose content another process had yet to record; it may have been killed before.
+        self.in_doubt: tuple[str, ...] = ()
+        self._claimed: set[str] = set()  # tokens of watches that began here and have not ended
+        self._ended: dict[str, None] = {}  # of those that have; they go with the next transaction
+        self._is_durable: bool | None = None  # how the connection syncs now
         self.lately = Lately()
 
     def exists(self) -> bool:
@@ -83,7 +93,9 @@ class Index:
             os.utime(lock)  # when it was used last
             if self._is_another():
                 self.close()  # no watch was active, so it was dropped
-            self._generation = self.generation if self.exists() else -1
+            self._generation = -1
+            if self.exists():
+                self._look_up()
             yield
         except sqlite3.Error as error:
             raise _unreachable(self._path, error) from error
@@ -91,13 +103,29 @@ class Index:
             self._generation = -1
             os.close(lock)
 
+    def _look_up(self) -> None:
+        """What nearly every look asks for."""
+        sql = (
+            "SELECT value, EXISTS (SELECT 1 FROM links), (SELECT value FROM meta WHERE key = 'unkept') FROM meta"
+            " WHERE key = 'generation'"
+        )
+        generation, any_links, unkept = self._db.execute(sql).fetchone()
+        self._generation, self._any_links = int(generation), bool(any_links)
+        self.in_doubt = tuple(json.loads(unkept)[1:]) if unkept and unkept != self._unkept else ()
+        self._doubted = unkept or ""
+
+    def believe(self) -> None:
+        """That content was found to be there."""
+        self._unkept, self.in_doubt = self._doubted, ()
+
+    def is_kept(self) -> None:
+        """All content that was written down as not kept yet is durable now."""
+        self._awaited.clear()
+
     def _locked(self, how: int) -> int:
         """`BlockingIOError` if someone else is looking, and `how` says not to wait."""
         while True:
-            with _reachable(self._directory):
-                make_directory(self._directory)
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                lock = os.open(self._lock_path, flags, 0o600)
+            lock = self._lock_opened()
             try:
                 fcntl.flock(lock, how)
                 if os.fstat(lock).st_nlink:
@@ -106,6 +134,15 @@ class Index:
                 os.close(lock)
                 raise
             os.close(lock)  # dropped while we waited for it
+
+    def _lock_opened(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self._lock_path, flags, 0o600)
+        except OSError:
+            with _reachable(self._directory):
+                make_directory(self._directory)
+                return os.open(self._lock_path, flags, 0o600)
 
     def _is_another(self) -> bool:
         if self._connection is None:
@@ -169,9 +206,15 @@ class Index:
 
     def close(self) -> None:
         with self._turn:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._connection is None:
+                return
+            if self._ended and not self._is_another():
+                with suppress(ResourceUnreachable):  # a claim of a process that has ended holds nothing back
+                    self.release(())
+            self._connection.close()
+            self._connection, self._is_durable = None, None
+            self._ended.clear()
+            self._claimed.clear()
 
     @property
     def generation(self) -> int:
@@ -213,6 +256,8 @@ class Index:
 
     def has_any_links(self) -> bool:
         """Whether any file has several names: mostly none has, and then nothing more needs to be asked."""
+        if self._generation >= 0:
+            return self._any_links
         return bool(self._db.execute("SELECT 1 FROM links LIMIT 1").fetchone())
 
     def twins_of(self, path: str, name: bytes) -> list[tuple[str, bytes]]:
@@ -238,6 +283,7 @@ class Index:
     def shrink(self) -> None:
         """After a look at the whole tree: what follows asks for a few directories."""
         if self._connection is not None:
+            self._connection.execute("PRAGMA cache_size=-1000")
             self._connection.execute("PRAGMA shrink_memory")
 
     def holes(self) -> tuple[Hole, ...]:
@@ -257,9 +303,14 @@ class Index:
 
     # Writing.
 
-    def write(self, seen: Mapping[str, Seen], register: tuple[str, dict[str, Any]] | None = None) -> int:
+    def write(
+        self,
+        seen: Mapping[str, Seen],
+        register: tuple[str, dict[str, Any]] | None = None,
+        kept: bool = True,
+    ) -> int:
         """The next generation: these directories are like this now, or gone. `register` is the token and owner of a
-        watch that begins with it."""
+        watch that begins with it. Not `kept`: their content is recorded next, and until then may be lost."""
         generation = self.generation
         if not seen and not register:
             return generation
@@ -271,11 +322,17 @@ class Index:
                 if needed:
                     self._keep(db, path, generation)
                 self._put(db, path, listing)
+            if seen and not kept:
+                self._awaited.update(dict.fromkeys(seen))
+                self._unkept = json.dumps([new_id(), *self._awaited])
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('unkept', ?)", (self._unkept,))
             if seen:
                 generation += 1
                 db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
             if register:
                 _claim(db, register, generation)
+        if register:
+            self._claimed.add(register[0])
         if self._generation >= 0:
             self._generation = generation
         return generation
@@ -284,6 +341,7 @@ class Index:
         """For a watch that begins with that generation, which another one still needs."""
         with self._transaction(durable=True) as db:
             _claim(db, claim, generation)
+        self._claimed.add(claim[0])
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
         # What is not there yet is kept as nothing at all.
@@ -314,6 +372,7 @@ class Index:
         ]
         if several:
             db.executemany("INSERT INTO links (ino, path, name, nlink) VALUES (?, ?, ?, ?)", several)
+            self._any_links = True
         left_out = [(name, more) for name, more in listing.extras.items() if "excluded" in more]
         holes = [(path, name, more["excluded"], more.get("hole", UNREADABLE)) for name, more in left_out]
         db.executemany("INSERT INTO holes (path, name, reason, kind) VALUES (?, ?, ?, ?)", holes)
@@ -322,21 +381,30 @@ class Index:
 
     def watches(self) -> tuple[WatchClaim, ...]:
         found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
-        return tuple(WatchClaim(token, generation, json.loads(owner)) for token, generation, owner in found)
+        return tuple(
+            WatchClaim(token, generation, json.loads(owner))
+            for token, generation, owner in found
+            if token not in self._ended
+        )
 
     def is_claimed(self, token: str) -> bool:
-        return bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
+        if token in self._ended:
+            return False
+        known = token in self._claimed  # no one else releases what a living process has claimed
+        return known or bool(self._db.execute("SELECT 1 FROM watches WHERE token = ?", (token,)).fetchone())
 
-    def release(self, tokens: Iterable[str]) -> None:
-        """These watches have ended: remove generations that no other watch needs."""
+    def release(self, tokens: Iterable[str], soon: bool = False) -> None:
+        """These watches have ended: remove generations that no other watch needs. `soon`: while another one of this
+        process continues, with its next transaction, or when the index is closed."""
         if self._is_another():
             self.close()
         if not self.exists():
             return
-        with self._transaction(durable=False) as db:
-            db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
-            needed = "coalesce((SELECT min(generation) FROM watches), until + 1)"
-            db.execute(f"DELETE FROM past WHERE until < {needed}")
+        self._ended.update(dict.fromkeys(tokens))
+        self._claimed.difference_update(self._ended)
+        if not (soon and self._claimed):
+            with self._transaction(durable=False):
+                pass
 
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
@@ -344,16 +412,27 @@ class Index:
         with self._turn:
             db = self._db
             try:
-                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                if durable is not self._is_durable:
+                    db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                    self._is_durable = durable
                 db.execute("BEGIN IMMEDIATE")
                 try:
+                    if self._ended:
+                        _release(db, self._ended)
                     yield db
                     db.execute("COMMIT")
+                    self._ended.clear()
                 finally:
                     if db.in_transaction:
                         db.execute("ROLLBACK")
             except sqlite3.Error as error:
                 raise _unreachable(self._path, error) from error
+
+
+def _release(db: sqlite3.Connection, tokens: Iterable[str]) -> None:
+    db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
+    needed = "coalesce((SELECT min(generation) FROM watches), until + 1)"
+    db.execute(f"DELETE FROM past WHERE until < {needed}")
 
 
 def _claim(db: sqlite3.Connection, claim: tuple[str, dict[str, Any]], generation: int) -> None:

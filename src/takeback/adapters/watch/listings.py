@@ -5,17 +5,20 @@ import os
 import stat
 import struct
 from collections.abc import Container, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.states import TYPES, FileState
 from takeback.model.resource import quote
 
 NO_DIGEST = bytes(32)
-_FORM = struct.Struct("=4I2Q3q32s")
+_FIELDS = "4I2Q3q32s"
+_FORM = struct.Struct(f"={_FIELDS}")
+_TOGETHER = 256  # entries that are packed by one call
 _STAMP = struct.Struct("=2Q2q")
 # A thing changed this shortly before it was looked at may change again without its times moving (clock ticks).
 YOUNG = 50_000_000
-_REMEMBERED = 4_000  # entries, some one megabyte
+_REMEMBERED = 1_500  # entries, some half a megabyte
 _COARSE = 2_100_000_000  # on filesystems that know only whole seconds, or two
 
 
@@ -70,10 +73,16 @@ def packed(listing: Listing) -> Row:
         _STAMP.pack(*listing.stamp),
         json.dumps(listing.shell, separators=(",", ":")),
         b"\0".join(listing.names),
-        b"".join([_FORM.pack(*entry) for entry in listing.entries]),
+        _packed(listing.entries),
         b"\0".join(listing.folders),
         json.dumps(listing.extras, separators=(",", ":")) if listing.extras else "",
     )
+
+
+def _packed(entries: tuple[ListingEntry, ...]) -> bytes:
+    if len(entries) <= _TOGETHER:
+        return struct.pack("=" + _FIELDS * len(entries), *chain.from_iterable(entries))
+    return b"".join([_FORM.pack(*entry) for entry in entries])
 
 
 def unpacked(row: Row) -> Listing:

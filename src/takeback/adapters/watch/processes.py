@@ -89,6 +89,10 @@ class Lineage:
     def descendants(self, of: int) -> set[int] | None:
         """The process itself and all its descendants started since we listen; None if some reports were lost."""
         self.drain()
+        return self.family(of)
+
+    def family(self, of: int) -> set[int] | None:
+        """The same, as far as it was taken from the kernel."""
         if self._lost:
             return None
         if of not in self._families:

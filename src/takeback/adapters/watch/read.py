@@ -53,13 +53,14 @@ def _read_draft(
     for name, (reason, kind, status) in draft.left_out.items():
         found[name] = (entry_of(status, looked), {"excluded": reason, "hole": kind})
     names = tuple(sorted(found))
+    seen = [found[name] for name in names]
     return Listing(
         stamped(draft.status, looked),
         shell_of(draft.status, read_xattrs(fd)),
         names,
-        tuple(found[name][0] for name in names),
+        tuple([entry for entry, _ in seen]),
         tuple(sorted(draft.folders)),
-        {quote(name): found[name][1] for name in names if found[name][1]},
+        {quote(name): extra for name, (_, extra) in zip(names, seen, strict=True) if extra},
     )
 
 

@@ -6,6 +6,7 @@ A directory whose own times are as they were has the same names, so it is not li
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -237,6 +238,8 @@ class Scan:
                 self._forget(_below(path, name))
             folders = tuple(dirs)
         self._count(len(names) + len(folders))
+        if same and not self._rules.sticky and only_objects(path, row, self._known):
+            return []
         self._compare_names(path, fd, names, row, draft)
         candidates = list(folders)
         if same and '"hole"' in row.extras:  # the rules may have changed, or the right to look
@@ -396,3 +399,26 @@ def _same_entry(old: ListingEntry, now: os.stat_result) -> bool:
 def _below(path: str, name: bytes) -> str:
     quoted = quote(name)
     return f"{path}/{quoted}" if path else quoted
+
+
+# Directories in which git keeps its objects. Such a file is never written a second time: its name says what is in it.
+# So at the beginning of a watch the names are enough, where these are as they were. At its end every file is looked at.
+
+
+_PLACE = re.compile(r"(?P<home>(?:.+/)?)objects/(?P<fan>pack|[0-9a-f]{2})")
+_LOOSE = re.compile(rb"(?:[0-9a-f]{38}(?:[0-9a-f]{24})?(?:\0|$))*")
+_PACKS = re.compile(rb"(?:pack-[0-9a-f]+\.[a-z]+(?:\0|$))*")
+_CTIME = ListingEntry._fields.index("ctime")
+
+
+def only_objects(path: str, row: Row, known: Callable[[str], Row | None]) -> bool:
+    """Whether nothing but objects is in this directory, it is in a git directory, and none was too young to tell."""
+    place = _PLACE.fullmatch(path)
+    if place is None or row.folders or row.extras or not all(entry[_CTIME] for entry in entries_of(row)):
+        return False
+    if not (_PACKS if place["fan"] == "pack" else _LOOSE).fullmatch(row.names):
+        return False
+    home = known(place["home"].removesuffix("/"))
+    if home is None:
+        return False
+    return b"HEAD" in names_of(home) and {b"objects", b"refs"}.issubset(folders_of(home))

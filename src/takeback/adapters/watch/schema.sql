@@ -49,4 +49,5 @@ CREATE TABLE IF NOT EXISTS holes (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS holes_by_path ON holes (path);
 
+-- meta: version, root, generation; and `unkept`, the directories whose new content was to be recorded with an effect.
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;

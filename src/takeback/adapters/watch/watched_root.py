@@ -4,7 +4,7 @@ import errno
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Authors, Feed
 from takeback.adapters.watch.index import Hole, Index, Seen, WatchClaim, index_name
 from takeback.adapters.watch.listings import (
+    NO_DIGEST,
     ListingEntry,
     Row,
     digests_of,
@@ -96,6 +97,7 @@ class WatchedRoot:
         self._mapped: dict[str, set[bytes]] = {}  # what may be written without anybody telling
         self.last = Looked(0)
         self._books: dict[str, Authors] = {}  # by the token of the watch
+        self._kept = True  # what a look has read is durable at its end
 
     def follow(self, feed: Feed | None) -> None:
         """Follow changes from now on; the next scan reads everything, because earlier changes were not reported."""
@@ -151,17 +153,29 @@ class WatchedRoot:
             # What was changed while all that was read must be known as it is when the command starts.
             sticky, register = True, None
 
-    def changes(self, baseline: Baseline, then: Claim | None = None) -> Compared:
+    def changes(self, baseline: Baseline, then: Claim | None = None, kept: bool = True) -> Compared:
         """The changes from the baseline to now; the present content is in the store as well. `then`: of a watch that
-        begins with this look."""
+        begins with this look. Not `kept`: that content is durable only when the caller has recorded the changes."""
         with self.index.looking():
             if not self.index.is_claimed(baseline.token):
                 raise Refused(
                     f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
                     hint="Its index was damaged or removed; look at the directory yourself.",
                 )
-            self._look(Bounds(), sticky=True, register=then)
+            self._kept = kept
+            try:
+                self._look(Bounds(), sticky=True, register=then)
+            finally:
+                self._kept = True
             return self._compared(baseline.generation, self._instead())
+
+    def is_as_at(self, baseline: Baseline) -> bool:
+        """Whether nothing at all has changed since then."""
+        with self.index.looking():
+            if self.feed is None or not self.is_there or not self.index.is_claimed(baseline.token):
+                return False
+            looked = self._look(Bounds(), sticky=True)
+            return self.is_there and looked.generation == baseline.generation
 
     def since(self, generation: int) -> set[str]:
         """The resources that were seen to change after that generation; nothing is looked at."""
@@ -213,6 +227,12 @@ class WatchedRoot:
     def _look(self, bounds: Bounds, sticky: bool, register: Claim | None = None) -> Looked:
         self._began_to_look = time.monotonic()
         self._mapped = mapped_below(self.root.path, self._place.makers() if self._place.makers else None)
+        if self.index.in_doubt:
+            lost = dict(self._lost())
+            for path, names in lost.items():
+                self._mapped.setdefault(path, set()).update(names)
+            if not lost:
+                self.index.believe()
         try:
             hints = self._hints(sticky)
             if hints is not None and not hints and self._is_there():
@@ -225,6 +245,15 @@ class WatchedRoot:
         except BaseException:
             self._followed = -1  # what a feed told for a look that failed, it does not tell again
             raise
+
+    def _lost(self) -> Iterator[tuple[str, set[bytes]]]:
+        """Names in directories whose content another process was about to record when it was killed: read again."""
+        for path in self.index.in_doubt:
+            listing = self.index.listing(path)
+            named = listing.by_name.items() if listing else ()
+            wanted = ((name, entry.digest) for name, entry in named if entry.digest != NO_DIGEST)
+            if names := {name for name, digest in wanted if not self._place.blobs.has(digest.hex())}:
+                yield path, names
 
     def _is_there(self) -> bool:
         """No feed tells that the directory itself, or one around it, was moved away."""
@@ -359,11 +388,11 @@ class WatchedRoot:
         return seen
 
     def _written(self, seen: dict[str, Seen], scan: Scan, begun: float, register: Claim | None) -> Looked:
-        if seen:
+        if seen and self._kept:
             self._place.blobs.sync()
         if time.monotonic() - begun > _LONG:
             self._refuse_swept(seen)
-        return Looked(self.index.write(seen, register), len(seen), scan.bytes)
+        return Looked(self.index.write(seen, register, self._kept), len(seen), scan.bytes)
 
     def _refuse_swept(self, seen: dict[str, Seen]) -> None:
         """Refuse if the scan took so long that a sweep may have removed the first content put, which no record named

@@ -6,6 +6,7 @@ one takes it up.
 """
 
 import fcntl
+import gc
 import json
 import os
 import selectors
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, NamedTuple, cast
 
 import takeback
@@ -31,8 +33,10 @@ from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600
 _TICK, _QUICK_TICK = 0.5, 0.02  # seconds; while a call is under way, more is reported
+_THREADS = 2  # that are kept when there are no requests
 _CREDENTIALS = struct.Struct("=3i")  # process, user, group
 _MOST = 64 << 20
+_NEW_OBJECTS = 5_000  # after so many the collector looks for cycles
 _LOG_BYTES = 1 << 20
 _HANDOVER_SECONDS = 15
 _HANGS_UP = 0.3  # seconds in which one that is ending does
@@ -120,6 +124,7 @@ def _make_private(directory: str) -> None:
 
 def _serve(store: str, place: str, lock: int) -> None:
     libc().keep_memory_small()
+    gc.set_threshold(_NEW_OBJECTS)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     name = os.path.join(place, "socket")
@@ -155,8 +160,12 @@ class Daemon:
         self._place = place
         self._listener = listener
         self._sessions = Sessions(store)
-        self._under_way: set[threading.Thread] = set()
-        self._last = time.monotonic()
+        # A thread is started when there are more requests than threads, and waits for the next one.
+        self._turn = threading.Lock()
+        self._under_way = 0
+        self._threads = 0
+        self._waiting: SimpleQueue[socket.socket] = SimpleQueue()
+        self._last = self._looks_after_at = time.monotonic()
         self._ends = False
         self._signal = ""
         self._socket = _file(os.path.join(place, "socket"))
@@ -175,12 +184,20 @@ class Daemon:
         with selectors.DefaultSelector() as waiting:
             self._listener.setblocking(False)
             waiting.register(self._listener, selectors.EVENT_READ)
-            while not self._is_over():
+            while not self._ends_now():
                 if waiting.select(_QUICK_TICK if self._sessions.any_open_call() else _TICK):
                     self._take()
-                self._sessions.look_after()
-        for thread in tuple(self._under_way):
-            thread.join()
+                self._sessions.collect()
+
+    def _ends_now(self) -> bool:
+        """Asked in each turn; the answer is looked for twice a second, and all that need not be done more often is
+        done then."""
+        now = time.monotonic()
+        if now < self._looks_after_at and not self._ends:
+            return False
+        self._looks_after_at = now + _TICK
+        self._sessions.look_after()
+        return self._is_over()
 
     def _told_to_end(self, number: int, *_: object) -> None:
         self._ends, self._signal = True, signal.Signals(number).name
@@ -203,9 +220,28 @@ class Daemon:
         except OSError:
             return
         self._last = time.monotonic()
-        thread = threading.Thread(target=self._answer, args=(connection,), daemon=True)
-        self._under_way.add(thread)
-        thread.start()
+        with self._turn:
+            self._under_way += 1
+            more = self._threads < self._under_way
+            self._threads += more
+        self._waiting.put(connection)
+        if more:
+            threading.Thread(target=self._answer_all, daemon=True).start()
+
+    def _answer_all(self) -> None:
+        """One after the other, until there are more threads than are needed."""
+        stays = True
+        while stays:
+            stays = False
+            connection = self._waiting.get()
+            try:
+                self._answer(connection)
+                stays = True
+            finally:
+                with self._turn:
+                    self._under_way -= 1
+                    stays = stays and self._threads <= max(_THREADS, self._under_way)
+                    self._threads -= not stays
 
     def _answer(self, connection: socket.socket) -> None:
         try:
@@ -227,12 +263,11 @@ class Daemon:
                 connection.sendall(_packed(self._replied(request)))
         except OSError as error:
             self._note(f"an agent went away: {error}")
-        finally:
-            self._under_way.discard(threading.current_thread())
 
     def _makes_room(self, request: Request) -> bool:
         """For another version of takeback, once no call is open: then it drains and hands over."""
-        other = os.path.realpath(request.root) != os.path.realpath(ROOT) or _version() != self._version
+        elsewhere = request.root != ROOT and os.path.realpath(request.root) != os.path.realpath(ROOT)
+        other = elsewhere or _version() != self._version
         return other and not self._sessions.any_open_call()
 
     def _replied(self, request: Request) -> Reply:
@@ -242,7 +277,10 @@ class Daemon:
                 return Reply(told() if told else "")
             payload = _object(request.payload)
             dialect = speaker(request.host, payload)
-            event = dialect.read(payload, request.environment, _agent(request.parent))
+            parent = request.parent
+            if dialect.NAME != "claude-code" or "CLAUDE_PID" not in request.environment:
+                parent = _agent(parent)
+            event = dialect.read(payload, request.environment, parent)
             answer = self._sessions.answer(event, request.environment)
             if answer.refusal:
                 answer = answer._replace(refusal=_refused(request, answer.refusal))

@@ -198,16 +198,21 @@ def _is_below(path: str, top: str) -> bool:
 def signature(name: str, env: Mapping[str, str], project: str, more: Kept = _NOTHING) -> list[list[int]]:
     """Changes when a settings file of the host does, or one in which we have hooks."""
     found: list[list[int]] = []
-    places = (host(name).user_directory(env), os.path.join(project, host(name).PROJECT))
+    for place in (host(name).user_directory(env), os.path.join(project, host(name).PROJECT)):
+        # Most projects have none, and four errors take longer than one question.
+        there = os.path.isdir(place)
+        found += [_signed(f"{place}/{file}") if there else [] for file in _BESIDE]
     ours = [path for root in more.plugins for path in files_of(root)]
     ours += [told["file"] for told in more.plugins.values() if told.get("file")]
-    for path in (*[f"{place}/{file}" for place in places for file in _BESIDE], *more.settings, *ours):
-        try:
-            status = os.stat(path)
-            found.append([status.st_ino, status.st_size, status.st_mtime_ns])
-        except OSError:
-            found.append([])
-    return found
+    return [*found, *map(_signed, (*more.settings, *ours))]
+
+
+def _signed(path: str) -> list[int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def seen_now(note: str, name: str, env: Mapping[str, str], project: str) -> bool:

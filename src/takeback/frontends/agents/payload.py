@@ -7,7 +7,11 @@ from typing import Any, cast
 
 def text_of(payload: Mapping[str, Any], *names: str) -> str:
     """The first of these keys that holds text."""
-    return next((value for name in names if isinstance(value := payload.get(name), str) and value), "")
+    for name in names:
+        value = payload.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
 
 
 def object_of(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -189,10 +189,13 @@ class Sessions:
                 session.record()
         return "recorded\n"
 
-    def look_after(self) -> None:
-        """A few times a second: what the kernel reported is taken, and agents that have died are noticed."""
+    def collect(self) -> None:
+        """Often, while a call is under way: the kernel's queue of reports is short."""
         for session in list(self._open.values()):
             session.collect()
+
+    def look_after(self) -> None:
+        """Twice a second: who started whom is taken, and agents that have died are noticed."""
         if not self._lock.acquire(blocking=False):
             return  # soon again
         try:
@@ -202,7 +205,6 @@ class Sessions:
                 if self._lineage.lost:
                     self._follow_processes()
             self._forget_dead()
-
             if time.monotonic() > self._idle_at:
                 self._idle_at = time.monotonic() + _HOUR
                 self._accept_idle()

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 from takeback.errors import Misuse, Refused
@@ -28,6 +29,7 @@ class HookCommand(NamedTuple):
     compiled: str = ""  # empty if the interpreter is started at once
 
 
+@cache
 def shim_path() -> str:
     import takeback.frontends.agents as here
 

@@ -17,6 +17,7 @@ from takeback.storage.blobs.rows import LOST, Stored, is_recipe
 from takeback.storage.tables import Shelf, Tables
 
 REMEMBERED = 16 << 20  # bytes of content held, so that the base of the next version is at hand
+LITTLE = 1 << 20  # of a process that lives long and makes a change now and then
 BASE_GONE = "it is kept as a difference to a blob that is not in the store any more"
 ATTEMPTS = 3  # a sweep in another process may rewrite what we are about to read
 LONGEST_CHAIN = 1000  # far beyond what is ever written; a damaged row must not send us round in circles
@@ -30,6 +31,7 @@ class BlobReader:
         self._packs = packs
         self._recent: OrderedDict[bytes, bytes] = OrderedDict()
         self._weight = 0
+        self._most = REMEMBERED
 
     def content(self, digest: bytes, found: Stored | None = None) -> bytes:
         """Of one piece, found right; `BlobMissing`, `BlobDamaged`. `found` is where it was seen just now, if it was."""
@@ -124,11 +126,15 @@ class BlobReader:
             return
         self._recent[digest] = content
         self._weight += len(content)
-        while self._weight > REMEMBERED:
+        while self._weight > self._most:
             self._weight -= len(self._recent.popitem(last=False)[1])
 
     def remembers(self, digest: bytes) -> bool:
         return digest in self._recent
+
+    def keep_little(self) -> None:
+        self._most = LITTLE
+        self.forget()
 
     def forget(self) -> None:
         self._recent.clear()

@@ -238,6 +238,12 @@ class StoredBlobs:
         with self._lock:
             self._holding.sync()
 
+    def shrink(self) -> None:
+        """From now on, keep little content in memory."""
+        with self._lock:
+            self._reader.keep_little()
+            self._ahead.forget()
+
     def disown(self, threads: Collection[int] = ()) -> None:
         """What this thread, or these, have put, and no commit has written yet, was for nothing: sweep may take it at
         once."""

@@ -327,6 +327,12 @@ class SqliteJournal(SqlJournal):
             self._list()
         return check_journal(self._database)
 
+    def count(self, query: Query) -> int:
+        sql, values = count_effects(query, self._IN_FLIGHT)
+        with self._database.lock:
+            seq, listed, found = self._database.read(f"{HEAD}, ({sql})", values)[0]
+            return int(found) if seq == listed else super().count(query)
+
     def _list(self) -> None:
         """List every record before the tables are read."""
         seq, listed = self._database.read(HEAD)[0]

@@ -77,6 +77,7 @@ class Unlisted:
 
     def __init__(self) -> None:
         self._undo = ""  # the newest one that was begun here: what its end does is not plain
+        self._proposed = ""  # the newest one that was proposed here: its intent is not its first record
         self.forget()
 
     def forget(self) -> None:
@@ -98,7 +99,8 @@ class Unlisted:
 
     def may_be_plain(self, lease: Lease | None, draft: Draft) -> bool:
         takes_back = "undoes" in draft.body or (draft.effect == self._undo and draft.effect)
-        plain = lease is not None and draft.kind in _PLAIN and not takes_back
+        known = draft.kind is Kind.INTENT and draft.effect == self._proposed
+        plain = lease is not None and draft.kind in _PLAIN and not takes_back and not known
         return plain and 0 <= self._seq < self._listed + MOST
 
     def append(
@@ -128,6 +130,8 @@ class Unlisted:
         self._seq, self._hash, self._listed = record.seq, record.hash, record.seq
         if draft.body.get("undoes"):
             self._undo = draft.effect
+        if draft.kind is Kind.PROPOSE:
+            self._proposed = draft.effect
         _set_listed(connection, record.seq)
         return record
 

@@ -73,7 +73,10 @@ class DiskStore(Store):
         return self._witness.is_mine()
 
     def shrink(self) -> None:
+        self._sqlite.read("PRAGMA cache_size=-2000")
         self._sqlite.read("PRAGMA shrink_memory")
+        if self._blobs:
+            self._blobs.shrink()
 
     def lost(self) -> str:
         note = self._witness.lost(self._sqlite)

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
 
 from takeback.frontends.agents.event import Event, HookAnswer
@@ -57,6 +58,7 @@ class Host(Protocol):
     def answer(self, event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Reply: ...
 
 
+@cache
 def host(name: str) -> Host:
     """By its name on the command line."""
     import importlib
