@@ -16,7 +16,8 @@ import pytest
 from takeback.frontends.agents.settings import shell_prefix
 from tests.agents.acts import daemons
 from tests.agents.stage import Manifest, Place, differences, look
-from tests.agents.talk import takeback_in
+from tests.agents.starters import daemon_words
+from tests.agents.talk import takeback_in, until
 from tests.agents.test_sandbox_mode import PROGRAM
 from tests.sandbox.scenes import USER, give, make_home
 
@@ -169,10 +170,15 @@ class Boxed(NamedTuple):
 
 
 @pytest.fixture(
-    params=[False, pytest.param(True, marks=pytest.mark.root)], ids=["myself", "an ordinary user"]
-)
+    params=[
+        (False, False), (False, True), *(pytest.param((True, one), marks=pytest.mark.root) for one in (False, True))
+    ],
+    ids=["myself", "myself, by the starter", "an ordinary user", "an ordinary user, by the starter"],
+)  # fmt: skip
 def boxed(request: pytest.FixtureRequest, open_place: Place) -> Iterator[Boxed]:
-    place, made = open_place, make_home() if request.param else None
+    is_user, by_starter = request.param
+    place, made = open_place, make_home() if is_user else None
+    started: subprocess.Popen[bytes] | None = None
     (place.home / "tmp").mkdir()
     source = str(Path(PROGRAM).parents[3])
     one = Boxed(place, (sys.executable,), source)
@@ -184,11 +190,18 @@ def boxed(request: pytest.FixtureRequest, open_place: Place) -> Iterator[Boxed]:
     try:
         one.takeback("hook", "install", "claude-code")
         one.takeback("hook", "mode", "sandbox", "claude-code")
+        if by_starter:
+            words = [*one.python[:-1], *daemon_words(one.python[-1], Path(one.library), one.store)]
+            started = subprocess.Popen(words, cwd="/", start_new_session=True, stderr=subprocess.DEVNULL)
+            until((one.store / "hooks/socket").exists)
+            until(lambda: not one.command("grep -q agents.starter /proc/1/cmdline").returncode, seconds=90)
         one.hook("SessionStart", source="startup")
         yield one
     finally:
         for process in daemons(str(one.store)):
             os.kill(process, 9)
+        if started:
+            started.wait()
         if made:
             shutil.rmtree(made.directory)
 

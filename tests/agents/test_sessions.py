@@ -299,6 +299,34 @@ def test_calls_at_the_same_time(talk: Talk):
     assert talk.files() == {"one": "1\n", "two": "2\n"}
 
 
+@pytest.mark.parametrize("knows", [True, False], ids=["authors", "no authors"])
+@pytest.mark.parametrize("first", ["edit", "shell"])
+def test_an_edit_that_is_open_while_a_command_begins_or_ends_keeps_its_file(
+    talk: Talk, first: str, knows: bool
+):
+    if not knows:
+        talk.loses_authors()
+    talk.starts()
+    talk.prompts("go")
+    edit, shell = {"file_path": str(talk.project / "one"), "content": "agent\n"}, {"command": "echo b > b"}
+    if first == "shell":
+        _, command = talk.before("Bash", shell)
+    _, call = talk.before("Write", edit)
+    talk.agent.does("echo agent > one")
+    if first == "edit":
+        _, command = talk.before("Bash", shell)
+    talk.agent.does("echo b > b")
+    talk.after("Bash", shell, command)
+    talk.after("Write", edit, call)
+
+    found = {one.change.summary: [target.resource[-3:] for target in one.targets] for one in talk.effects()}
+    assert found.get("Write: one") == ["one"], found
+    talk.undo(next(one for one in talk.effects() if one.change.summary == "Write: one"))
+    assert talk.files() == {"one": "1\n", "two": "2\n", "b": "b\n"}
+    done = talk.takeback("undo", "--session", "--", ".")
+    assert done.returncode == 0 and talk.files() == {"one": "1\n", "two": "2\n"}, done.stderr
+
+
 def test_the_agent_is_told_what_was_taken_back(talk: Talk):
     talk.starts()
     talk.prompts("go")

@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from takeback.frontends.agents.settings import compiled_shim as compiled_beside
-from takeback.frontends.agents.settings import shim_path
-from tests.agents.acts import daemons
+from takeback.frontends.agents.settings import prefix_path, shim_path
+from tests.agents.acts import DAEMON, daemons
 from tests.agents.family import Hooks, Shell
 from tests.agents.play import Act, Now, Prompt, Scene, play
 from tests.agents.shims import FakeDaemon, compiled_shim, words_of
@@ -42,6 +42,7 @@ def measure(wishes: Wishes) -> Table:
             lines += _in_claude_code(wishes, files)
         for files in sizes:
             lines += _daemon(wishes, files)
+        lines += _carried_out(wishes)
         if wishes.full:
             lines += _first_prompt(wishes)
         lines += _ways_back(wishes)
@@ -310,6 +311,89 @@ def _shims(directory: Path, times: int) -> list[Line]:
                 Line(f"  {name} shim and a daemon that answers at once: {what}", values[at], "s", *more)
             )
     return lines
+
+
+# `takeback run`, and a command in mode `sandbox`, with a daemon that has a starter and without.
+
+
+def _carried_out(wishes: Wishes) -> list[Line]:
+    place = Path(wishes.directory, "carried out")
+    place.mkdir()
+    stores = {"without a daemon": place / "none", "by the starter": place / "some"}
+    code = "import sys; from takeback.frontends.agents.daemon import main; main(sys.argv[1])"
+    daemon = subprocess.Popen([sys.executable, "-c", code, str(stores["by the starter"]), DAEMON], cwd="/")
+    try:
+        starter = _starter(daemon, place, stores["by the starter"])
+        memories = memory(daemon.pid), memory(starter)
+        lines: list[Line] = []
+        for what, words in _commands(place).items():
+            taken: dict[str, list[tuple[float, float]]] = {name: [] for name in stores}
+            for turn in range((3 if wishes.quick else 15) + 1):
+                for name, store in stores.items():
+                    found = _clock_and_processor(words, place, store, (daemon.pid, starter))
+                    taken[name] += [found] if turn else []
+            for at, kind in enumerate(("clock", "processor time")):
+                own, sent = (statistics.median(one[at] for one in taken[name]) for name in stores)
+                lines.append(
+                    Line(f"{what}, by the starter: {kind}", sent, "s", "without a daemon", own, None, "cost")
+                )
+        lines.append(
+            Line(
+                "  memory of the starter, idle", memories[1], "B", "of its daemon", memories[0], None, "cost"
+            )
+        )
+        return lines
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
+def _commands(place: Path) -> dict[str, list[str]]:
+    line = f"true && eval 'echo $$ > made' < /dev/null && pwd -P >| {place}/claude-1-cwd"
+    run = [sys.executable, "-m", "takeback", "run", "-q", "--"]
+    return {
+        "takeback run -- true": [*run, "true"],
+        "takeback run of a command that writes a file": [*run, "sh", "-c", "echo $$ > made"],
+        "a command of mode sandbox that writes a file": [sys.executable, "-I", "-S", prefix_path(), line],
+    }
+
+
+def _clock_and_processor(
+    words: list[str], place: Path, store: Path, others: tuple[int, int]
+) -> tuple[float, float]:
+    environment = {**os.environ, "TAKEBACK_STORE": str(store), "SHELL": "/bin/bash"}
+    used, start = _all_processors(others), time.perf_counter()
+    subprocess.run(
+        words, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, check=True, start_new_session=True,
+    )  # fmt: skip
+    clock = time.perf_counter() - start
+    return clock, _all_processors(others) - used
+
+
+def _all_processors(others: tuple[int, int]) -> float:
+    """Of our children, of the daemon and its starter, and of the starter's children."""
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    fields = Path(f"/proc/{others[1]}/stat").read_text().rpartition(")")[2].split()
+    waited_for = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    return own.ru_utime + own.ru_stime + waited_for + sum(map(processor, others))
+
+
+def _starter(daemon: "subprocess.Popen[bytes]", place: Path, store: Path) -> int:
+    until((store / "hooks/socket").exists)
+    words = _commands(place)["takeback run -- true"][:-1]
+    says = [*words, "grep", "-q", "agents.starter", "/proc/1/cmdline"]
+    environment = {**os.environ, "TAKEBACK_STORE": str(store)}
+    until(
+        lambda: not subprocess.run(
+            says, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            check=False, start_new_session=True,
+        ).returncode,
+        seconds=60,
+    )  # fmt: skip
+    threads = Path(f"/proc/{daemon.pid}/task").iterdir()
+    found = [pid for thread in threads for pid in (thread / "children").read_text().split()]
+    return int(found[0])
 
 
 def _started_for_nothing() -> float:

@@ -16,6 +16,7 @@ DOORS = "tests/conformance/test_doors_to_databases.py"
 REFUSING = "tests/conformance/test_doors_that_refuse.py"
 KILLED = "tests/calls/test_killed.py"
 SLOW = ("-m", "not long")
+STARTER = "tests/agents/test_starter.py"
 
 MUTANTS = (
     Mutant(
@@ -451,5 +452,52 @@ MUTANTS = (
             ),
         ),
         ("tests/conformance/test_doors_to_files.py", "-k", "TestPrograms and twice"),
+    ),
+    Mutant(
+        "a command that the daemon carries out has the umask of its caller",
+        "frontends/agents/starter.py",
+        (
+            ('    os.umask(int(status[b"Umask"], 8))\n', ""),
+            ('b"Umask", b"TracerPid"', 'b"TracerPid"'),
+        ),
+        (STARTER, "-k", "finds_the_same and umask"),
+    ),
+    Mutant(
+        "a command that the daemon carries out has the limits of its caller",
+        "frontends/agents/starter.py",
+        (
+            ("            resource.setrlimit(number, wanted)\n", "            pass\n"),
+            ('_FILES = ("limits", ', "_FILES = ("),
+        ),
+        (STARTER, "-k", "finds_the_same and nofile"),
+    ),
+    Mutant(
+        "what the daemon cannot take on is left to the caller",
+        "frontends/agents/starter.py",
+        (
+            (
+                '    if standing(pid, wish.personality) != standing("self", _read("self", "personality")):\n',
+                "    if False:\n",
+            ),
+        ),
+        (STARTER, "-k", "finds_the_same and privileges"),
+    ),
+    Mutant(
+        "a caller that is gone takes its command with it",
+        "frontends/agents/starter.py",
+        (("                    os.kill(child.pid, signal.SIGKILL)\n", ""),),
+        (STARTER, "-k", "as_if_it_had_come and SIGKILL"),
+    ),
+    Mutant(
+        "a signal to the caller is one to its command",
+        "frontends/agents/client.py",
+        (("            _signal.pidfd_send_signal(", "            (lambda *_: None)("),),
+        (STARTER, "-k", "as_if_it_had_come and SIGTERM"),
+    ),
+    Mutant(
+        "what was begun is not begun a second time",
+        "frontends/agents/client.py",
+        (("    return None if said == _SELF else LOST\n", "    return None\n"),),
+        (STARTER, "-k", "in_doubt"),
     ),
 )

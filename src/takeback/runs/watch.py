@@ -258,7 +258,7 @@ class Watch:
         from takeback.adapters.tree.targets import put_targets
         from takeback.adapters.watch.adapter import change_found, compared
         from takeback.adapters.watch.other_effects import is_around
-        from takeback.runs.watch_authors import apart, beside, open_beside
+        from takeback.runs.watch_authors import apart, beside, left_to_edits, open_beside
 
         parts = self._core.parts
         every: set[str] = set()
@@ -278,7 +278,8 @@ class Watch:
             self._telling.catch_up()
             self.outside = self._telling.outside(place_of(parts).store)
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
-        targets = self._without_databases(proposal, self._without_others(proposal, targets, others))
+        targets = left_to_edits(self._without_others(proposal, targets, others), others)
+        targets = self._without_databases(proposal, targets)
         sure = self._is_sure()
         if self._manner.doubts:
             targets = self._doubted(targets, sure)

@@ -112,6 +112,14 @@ def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect
     ]
 
 
+def left_to_edits(targets: "tuple[Target, ...]", others: Sequence[Effect]) -> "tuple[Target, ...]":
+    """Without the files that an open edit has named: it knows how they were, and records what became of them."""
+    from takeback.adapters.watch.files import FILES
+
+    named = {name for other in others for name, _ in other.change.args.get(FILES, ())}
+    return tuple(one for one in targets if one.resource not in named)
+
+
 def _since(other: Effect, since: Callable[[str, int], set[str] | None]) -> set[str] | None:
     """What changed after the other one began; None if unknown."""
     found: set[str] = set()

@@ -30,6 +30,9 @@ _FSCONFIG_CREATE = 6
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 _CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91, "ppc64le": 184, "s390x": 185}
+_IO_PRIORITY = {  # to set it, to ask for it
+    "x86_64": (251, 252), "aarch64": (30, 31), "riscv64": (30, 31), "ppc64le": (273, 274), "s390x": (282, 283)
+}  # fmt: skip
 _CAPABILITIES_3 = 0x20080522
 
 
@@ -106,6 +109,12 @@ class Kernel:
         if answer < 0:
             raise OSError(code, os.strerror(code), "clone3")
         return answer
+
+    def take_io_priority(self, pid: int) -> None:
+        """That of another process."""
+        set_it, ask = _IO_PRIORITY.get(self.machine, (-1, -1))
+        if (wanted := self.call(ask, 1, pid)) != self.call(ask, 1, 0):
+            self.call(set_it, 1, 0, wanted)
 
     def keep_capabilities(self, kept: int) -> None:
         """The effective, permitted and inheritable sets become `kept`, nothing and nothing of the rest."""

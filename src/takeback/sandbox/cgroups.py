@@ -175,3 +175,22 @@ def remove(group: ControlGroup) -> None:
     for directory in {group.memory, group.processes}:
         with suppress(OSError):  # not made, or the kernel has not yet let go of the last process
             os.rmdir(directory)
+
+
+def join(pid: int) -> None:
+    """The groups of another process. Raises OSError where they may not be joined."""
+    theirs = _groups(pid)
+    for hierarchy, (names, path) in _groups("self").items():
+        if theirs.get(hierarchy, (names, path)) != (names, path):
+            kind, option = ("cgroup", names) if names else ("cgroup2", "")
+            point = _mounted(kind, option.partition(",")[0])
+            if point is None:
+                raise FileNotFoundError(f"The groups of {names or 'version 2'} are mounted nowhere.")
+            write_once(os.path.normpath(f"{point}{theirs[hierarchy][1]}/cgroup.procs"), "0")
+
+
+def _groups(pid: "int | str") -> dict[str, tuple[str, str]]:
+    """By the number of the hierarchy: its controllers, and the path in it."""
+    with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        fields = (line.rstrip("\n").split(":", 2) for line in file)
+        return {hierarchy: (names, path) for hierarchy, names, path in fields}

@@ -80,6 +80,13 @@ class Lineage:
         for root, family in self._families.items():
             _grow(family, root, fresh)
 
+    def adopt(self, parent: int, child: int) -> None:
+        """From here on the child counts as started by this process, not by its parent; 0: by no one."""
+        self.drain()
+        self._children.append((parent, child))
+        for root, family in self._families.items():
+            _grow(family, root, [(parent, child)])
+
     def keep_only(self, roots: Collection[int]) -> None:
         """Forget all that these have not started."""
         self._families = {root: family for root, family in self._families.items() if root in roots}

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple, cast
 import takeback
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Corrupt, Refused, TakebackError
-from takeback.frontends.agents.client import AGENTS, OWN, RECORD
+from takeback.frontends.agents.client import AGENTS, OWN, RECORD, RUN
 from takeback.frontends.agents.event import unexpected
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.relay import BEFORE, PLUGIN_SWITCH, ROOT, plugin_of
 from takeback.frontends.agents.sessions import Sessions
+from takeback.frontends.agents.starter import StarterLink
 from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600
@@ -160,6 +161,7 @@ class Daemon:
         self._place = place
         self._listener = listener
         self._sessions = Sessions(store)
+        self._starter = StarterLink()
         # A thread is started when there are more requests than threads, and waits for the next one.
         self._turn = threading.Lock()
         self._under_way = 0
@@ -175,6 +177,7 @@ class Daemon:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._starter.close()
         self._sessions.close(self._signal)
         self._listener.close()
 
@@ -247,12 +250,15 @@ class Daemon:
         try:
             with connection:
                 credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                _, user, _ = _CREDENTIALS.unpack(credentials)
+                process, user, _ = _CREDENTIALS.unpack(credentials)
                 if user not in (os.geteuid(), 0):
                     return
                 connection.settimeout(_SLOW)
                 request = _request(connection)
                 if request is None:
+                    return
+                if request.host == OWN and request.event == RUN:
+                    connection.sendall(b"%d\n" % self._started(request, process, connection))
                     return
                 if self._makes_room(request):
                     self._ends = True
@@ -266,9 +272,22 @@ class Daemon:
 
     def _makes_room(self, request: Request) -> bool:
         """For another version of takeback, once no call is open: then it drains and hands over."""
+        return self._is_other(request) and not self._sessions.any_open_call()
+
+    def _is_other(self, request: Request) -> bool:
         elsewhere = request.root != ROOT and os.path.realpath(request.root) != os.path.realpath(ROOT)
-        other = elsewhere or _version() != self._version
-        return other and not self._sessions.any_open_call()
+        return elsewhere or _version() != self._version
+
+    def _started(self, request: Request, caller: int, connection: socket.socket) -> int:
+        """The process that carries out what the caller will send it; 0: it has to do that itself."""
+        if self._is_other(request) or self._ends:
+            return 0
+        before = self._starter.pid
+        child = self._starter.hand(connection.fileno())
+        if self._starter.pid != before and not self._sessions.adopt(0, self._starter.pid):
+            self._starter.close()
+            return 0
+        return child if child and self._sessions.adopt(caller, child) else 0
 
     def _replied(self, request: Request) -> Reply:
         try:

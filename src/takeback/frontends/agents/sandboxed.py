@@ -12,7 +12,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from takeback.api import Takeback
     from takeback.model.run import RunInfo
@@ -30,12 +30,16 @@ _BACKGROUND, _AGENT, _OTHER = "in the background", "the agent", "no call of the 
 _UNSAFE = 125  # as `takeback run`: it is takeback that could not do its part
 
 
+class InBackground(Exception):
+    """A command that only the program which the agent started can become."""
+
+
 def main(words: list[str]) -> int:
     *named, line = words or [""]
     wrapped, tail, note = line.rpartition(_TAIL)
     name = note.rpartition("/")[2].rstrip("'")
     if tail and _EVAL in wrapped and name.startswith("claude-") and name.endswith("-cwd"):
-        return _run(wrapped, note, *named)
+        return _run(words, *named)
     if b"CLAUDE_PROJECT_DIR" in posix.environ:  # a hook, or an MCP server: no command of the agent
         posix.execv("/bin/sh", ["sh", "-c", line])
     return _complain(
@@ -52,25 +56,54 @@ def _complain(why: str) -> int:
     return _UNSAFE
 
 
-def _run(wrapped: str, note: str, store: str | None = None) -> int:
+def _run(words: list[str], named: str = "") -> int:
+    sys.path.insert(0, __file__.rsplit("/", 4)[0])
+    from takeback.frontends.agents.client import LOST, PREFIX, sent, store_named
+
+    code = sent(PREFIX, words, store_named(named))
+    if code == LOST:
+        return _complain(
+            "The process of the daemon that carried this command out has ended before it said how it went. "
+            "The command may have run: look before you repeat it."
+        )
+    if code is not None:
+        return code
     import site
 
     site.main()  # for what takeback itself needs
-    sys.path.insert(0, __file__.rsplit("/", 4)[0])
+    try:
+        return carried_out(words)
+    except InBackground:
+        import os
+
+        shell = _shell(os.environ)
+        os.execv(shell, [shell, "-c", words[-1]])
+
+
+def carried_out(words: list[str], parent: int = 0) -> int:
+    """`parent`: of the program that the agent started, if this is another process."""
     from takeback.errors import TakebackError
 
+    wrapped, _, note = words[-1].rpartition(_TAIL)
     try:
-        return _carried_out(wrapped, note, store)
+        return _carried_out(wrapped, note, words[0] if len(words) > 1 else None, parent or posix.getppid())
     except TakebackError as error:
         return _complain(f"{error} {error.way_on}".strip())
     except KeyboardInterrupt:
         posix.write(2, b"takeback: The command was interrupted. `takeback status` shows how it stands.\n")
         return _INTERRUPTED
+    except InBackground:
+        raise
     except Exception as error:  # noqa: BLE001 whatever it is, the agent reads a sentence
         return _complain(f"{type(error).__name__}: {error}.")
 
 
-def _carried_out(wrapped: str, note: str, store: str | None) -> int:
+def _shell(env: "Mapping[str, str]") -> str:
+    shell = env.get("CLAUDE_CODE_SHELL") or env.get("SHELL", "")
+    return shell if shell.rpartition("/")[2] in ("bash", "zsh") else "/bin/bash"
+
+
+def _carried_out(wrapped: str, note: str, store: str | None, parent: int) -> int:
     import os
     from shlex import split
 
@@ -86,12 +119,10 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
     env = dict(os.environ)
     words = split(wrapped)
     command = words[words.index("eval") + 1]
-    shell = env.get("CLAUDE_CODE_SHELL") or env.get("SHELL", "")
-    shell = shell if os.path.basename(shell) in ("bash", "zsh") else "/bin/bash"
     with takeback.open(store) as tb:
         name = session_name("claude-code", env.get("CLAUDE_CODE_SESSION_ID", ""))
         runs = [one for one in tb.store.journal.runs() if conversation_of(one) == name]
-        caller, whose, about = _caller(tb, runs, name, command)
+        caller, whose, about = _caller(tb, runs, name, command, parent)
         if caller != _BACKGROUND:
             _refuse_without_sandbox(tb.path)
             # Where the shell ends is said by a file that is open already: what it writes stays in the sandbox.
@@ -99,7 +130,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
             belongs = (
                 {"project": runs[-1].project} if runs and runs[-1].project else opening(tb.store.journal)
             )
-            shown = (shell, "-c", f"{wrapped} && pwd -P >&0")
+            shown = (_shell(env), "-c", f"{wrapped} && pwd -P >&0")
             request = CommandRequest(shown, os.getcwd(), env, says=_said(command), about=about)
             core = opened_of(tb).open_run(
                 whose, "" if caller == _OTHER else "claude-code", OnDeath.LEAVE, belongs
@@ -109,7 +140,7 @@ def _carried_out(wrapped: str, note: str, store: str | None) -> int:
                 outcome = run_command(core, request, None, None, False, "")
                 run.close()
             return _told(outcome, split(note)[0])
-    os.execv(shell, [shell, "-c", f"{wrapped}{_TAIL}{note}"])
+    raise InBackground
 
 
 def _said(command: str) -> str:
@@ -146,7 +177,7 @@ def _forbidden(tb: "Takeback", found: "Merge") -> str:
 
 
 def _caller(
-    tb: "Takeback", runs: "Sequence[RunInfo]", name: str, command: str
+    tb: "Takeback", runs: "Sequence[RunInfo]", name: str, command: str, parent: int
 ) -> "tuple[str, str, dict[str, str]]":
     """Who wants it, the name of its run, and what the hook before the call has noted of it. A command in the background
     must be seen at once, so it is watched. What a person typed is no call of the agent. A subagent has its own run.
@@ -164,19 +195,17 @@ def _caller(
                 who = _BACKGROUND if one.change.args.get("background") else _AGENT
                 return who, run.name, about
             is_open |= calls
-    if not is_open and _is_hooked(tb.path):
+    if not is_open and _is_hooked(tb.path, parent):
         return _OTHER, _OTHER, {}
     return _AGENT, name, {}
 
 
-def _is_hooked(store: str) -> bool:
+def _is_hooked(store: str, parent: int) -> bool:
     """Whether the hooks of this agent run: then it has no call that is not noted."""
-    import os
-
     from takeback.frontends.agents.client import AGENTS, ask
 
     known = (ask(store, AGENTS) or b"").split(b"\n")
-    return any(line.startswith(b"%d " % os.getppid()) for line in known)
+    return any(line.startswith(b"%d " % parent) for line in known)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 IDLE_DAYS = 7  # then a session counts as ended
 _HOUR = 3600
 _LOOK_SECONDS = 270  # that a call waits for the first look; less than the shim waits
+_ADOPTED = 0.5  # seconds, of which a caller waits one
 _LONG_SECONDS = 3  # that it waits without a word
 
 
@@ -174,6 +175,19 @@ class Sessions:
         self._lineage = open_lineage()
         for session in self._open.values():
             session.follow(self._lineage)
+
+    def adopt(self, parent: int, child: int) -> bool:
+        """A process of the starter works for that one: what it changes counts as that one's. Not if that takes long."""
+        if self._lineage is None:
+            return True
+        if not self._lock.acquire(timeout=_ADOPTED):
+            return False
+        try:
+            self._follow_processes()
+            self._lineage.adopt(parent, child)
+            return True
+        finally:
+            self._lock.release()
 
     def agents(self) -> str:
         """Their processes, for a command that asks who started it."""

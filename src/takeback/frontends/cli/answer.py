@@ -135,6 +135,16 @@ def _as_ours(words: list[str], error: TakebackError) -> int:
     return OURS
 
 
+def tell_lost(words: Sequence[str]) -> int:
+    """The end of a command that the daemon's starter carried out."""
+    own = _own_words(list(words))
+    error = InDoubt(
+        "The process of takeback's daemon that carried this command out has ended before it said how it went.",
+        hint="`takeback status` shows how it stands, and `takeback recover` settles it.",
+    )
+    return _as_ours(own, aimed(error, _store_in(own)))
+
+
 def _store_in(words: list[str]) -> str:
     return printable(_said(words, "--store"))
 
