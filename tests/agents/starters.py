@@ -68,7 +68,10 @@ class Person:
     def starts(self) -> None:
         """The daemon and its starter, ready; and each store has found out that there is a sandbox."""
         words = [*self.rights, *daemon_words(self.python, self.library, self.store(True))]
-        self.daemon = subprocess.Popen(words, cwd="/", start_new_session=True, stderr=subprocess.DEVNULL)
+        env = self.environment(True, {})
+        self.daemon = subprocess.Popen(
+            words, cwd="/", env=env, start_new_session=True, stderr=subprocess.DEVNULL
+        )
         until((self.store(True) / "hooks/socket").exists)
         for with_daemon in (False, True):
             done = self.runs(Row("", ""), with_daemon)

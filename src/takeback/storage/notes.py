@@ -228,7 +228,7 @@ def _created(staged: str) -> int:
     try:
         return disk.create_private(staged)
     except ResourceUnreachable as error:
-        if isinstance(error.__cause__, FileNotFoundError) and _has_home(os.path.dirname(staged)):
+        if isinstance(error.__cause__, FileNotFoundError) and has_home(os.path.dirname(staged)):
             os.makedirs(os.path.dirname(staged), disk.DIRECTORY_MODE, exist_ok=True)
         elif isinstance(error.__cause__, FileExistsError):
             os.unlink(staged)  # of a thread that was killed
@@ -242,7 +242,7 @@ def read_outside(path: str) -> bytes | None:
     return _private(path, _LONGEST_OF_HOOKS)
 
 
-def _has_home(place: str) -> bool:
+def has_home(place: str) -> bool:
     """No directory is made at the root of the filesystem for a user who has no place of their own."""
     while not os.path.isdir(place):
         place = os.path.dirname(place)

@@ -16,7 +16,7 @@ from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import HookSettings, content_of, further_hooks, settings_of
 from takeback.frontends.agents.plugins import CLAUDE, digest_at, files_of, is_enabled, place_of, plugins_in
 from takeback.frontends.agents.settings import document_of, entries_in, plugin_commands
-from takeback.storage.notes import read_outside, write_outside
+from takeback.storage.notes import has_home, read_outside, write_outside
 
 _MOST = 50  # sentences that wait for a person
 _BESIDE = ("settings.json", "settings.local.json", "hooks.json", "config.toml")  # where a host's switches are
@@ -63,7 +63,8 @@ def change(note: str, changed: Callable[[Kept], Kept]) -> bool:
     import fcntl
 
     with suppress(OSError):
-        os.makedirs(os.path.dirname(note), 0o700, exist_ok=True)
+        if has_home(os.path.dirname(note)):
+            os.makedirs(os.path.dirname(note), 0o700, exist_ok=True)
     try:
         place = os.open(os.path.dirname(note), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -94,7 +94,7 @@ def with_a_way_out(
 
 def named_whole(tb: "Takeback", wanted: WantedUndo, wishes: dict[str, Any]) -> str:
     """Several effects go back only by name, because others may have changed the same: one command for all of them."""
-    if wanted.verb != "undo" or wanted.paths or wanted.words.startswith("--run"):
+    if not wanted.of or wanted.paths:  # only a part of a session can be named together with paths
         return ""
     try:
         plan = wanted.carry_out(**{**wishes, "dry_run": True, "paths": ["/"]})
