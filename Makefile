@@ -36,7 +36,7 @@ demo-runs: run-ready ## payments that happen once: killed, refused, rolled back,
 	@$(BIN)/python -m examples.demo_runs $(ARGS)
 
 .PHONY: test
-test: dev-ready ## every test, of large tables a share that changes with each commit (how long: docs/internals/tests.md)
+test: dev-ready ## every rule; of large tables and single cases a share that changes with each commit (how long: docs/internals/tests.md)
 	@$(PYTEST) $(ARGS)
 
 # Without what dies at each boundary, and without the frame of the tests.
