@@ -152,7 +152,8 @@ class Starter:
 
     def serve(self) -> None:
         self.poll.register(self.control, select.POLLIN)
-        self.control.sendall(_READY)
+        with suppress(OSError):  # the daemon was killed while we loaded
+            self.control.sendall(_READY)
         while not self.ends or self.children:
             events = self.poll.poll(None if self.children else _IDLE)
             if not events:
