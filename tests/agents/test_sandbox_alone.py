@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from takeback.frontends.agents.settings import shell_prefix
+from tests.able import need
 from tests.agents.acts import daemons
 from tests.agents.stage import Manifest, Place, differences, look
 from tests.agents.starters import daemon_words
@@ -177,6 +178,8 @@ class Boxed(NamedTuple):
 )  # fmt: skip
 def boxed(request: pytest.FixtureRequest, open_place: Place) -> Iterator[Boxed]:
     is_user, by_starter = request.param
+    if is_user:
+        need("user namespaces")
     place, made = open_place, make_home() if is_user else None
     started: subprocess.Popen[bytes] | None = None
     (place.home / "tmp").mkdir()

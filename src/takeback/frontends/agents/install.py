@@ -54,7 +54,7 @@ def further_settings(name: str, env: Mapping[str, str], project: str) -> tuple[H
     """Files that takeback never writes and the host reads hooks in: `[hooks]` in the `config.toml` of Codex."""
     if name != "codex":
         return ()
-    known = (settings_of(name, user, env, project) for user in (True, False))
+    known = (settings_of(name, user, env, project) for user in ((True, False) if project else (True,)))
     return tuple(one._replace(file=os.path.join(os.path.dirname(one.file), "config.toml")) for one in known)
 
 

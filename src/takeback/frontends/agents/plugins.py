@@ -33,13 +33,13 @@ class EnabledPlugin(NamedTuple):
 def plugins_in(env: Mapping[str, str], project: str) -> tuple[EnabledPlugin, ...]:
     """Those that are enabled for this project; settings that come later count more."""
     user = host(CLAUDE).user_directory(env)
-    local = os.path.join(project, ".claude")
     found: dict[str, str] = {}
-    for place in (
-        os.path.join(user, "settings.json"),
-        os.path.join(local, "settings.json"),
-        os.path.join(local, "settings.local.json"),
-    ):
+    places = [os.path.join(user, "settings.json")]
+    if project:
+        places += (
+            os.path.join(project, ".claude", name) for name in ("settings.json", "settings.local.json")
+        )
+    for place in places:
         for name, value in _enabled(place).items():
             if name.partition("@")[0] == _NAME:
                 found.pop(name, None)
