@@ -92,6 +92,23 @@ def test_a_file_that_the_user_edits_during_a_call_stays(talk: Talk):
     assert talk.files()["one"] == "1\n"
 
 
+def test_what_went_with_a_directory_that_the_user_removed_stays_the_users(talk: Talk):
+    """While the agent removes another one: of what was in either the kernel reports no path."""
+    for name in ("a", "b"):
+        (talk.project / name).mkdir()
+        (talk.project / name / "file").write_text(f"{name}\n")
+    talk.starts()
+    talk.prompts("go")
+    talk.shell("rm -r a", meanwhile=f"rm -r {talk.project}/b")
+
+    talk.takeback("undo", "--prompt")
+    restored = {"a/file": "a\n"} if talk.knows else {}
+    assert talk.files() == {"one": "1\n", "two": "2\n", **restored}
+    done = talk.takeback("undo", "--prompt", "--", str(talk.project))
+    assert done.returncode == 0, done.stderr
+    assert talk.files() == {"one": "1\n", "two": "2\n", "a/file": "a\n", "b/file": "b\n"}
+
+
 def test_a_refusal_names_all_that_others_may_have_changed(talk: Talk):
     talk.starts()
     talk.prompts("go")

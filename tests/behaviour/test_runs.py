@@ -211,4 +211,6 @@ def test_effects_are_found_by_what_their_watch_was_told(scene: Scene) -> None:
     (second,) = tb.effects(about={"session": "s", "call": "2"}, since="10m")
     assert second.targets[0].resource.endswith("/2")
     assert tb.effects(about={"call": "4"}) == ()
+    with pytest.raises(takeback.Misuse, match="says nothing about a watch"):
+        tb.effects(about="s")  # pyright: ignore[reportArgumentType]
     run.close()

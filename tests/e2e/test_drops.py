@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import takeback as api
@@ -197,3 +199,20 @@ def test_in_place_a_drop_that_is_too_large_names_the_undo(
     assert not (world / "a").exists()
     takeback.done("redo", said.err.split("takeback redo ")[1].split("`")[0])
     assert (world / "a").stat().st_size == 2000
+
+
+def test_what_was_only_held_is_dropped_with_its_run_and_the_hint_can_be_pasted(
+    takeback: CommandLine, world: World
+) -> None:
+    code = (
+        "import takeback\nwith takeback.open() as tb, tb.run('x') as run:\n"
+        "    run.write('a', '1')\n    run.command('echo b > b', hold=True)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=world.root, check=True)
+    undone = takeback("undo", "--run", "x")
+    assert undone.code == 0 and not (world / "a").exists()
+    hint = re.search(
+        r"What was held is dropped: `takeback (apply \w+)` would make it", undone.out + undone.err
+    )
+    assert hint, undone.out + undone.err
+    assert takeback(*hint[1].split()).code == 0 and (world / "b").read_text() == "b\n"

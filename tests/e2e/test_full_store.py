@@ -1,6 +1,8 @@
 """A store on a disk without a byte or an inode left: its user can still free it."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -150,3 +152,29 @@ def test_second_eyes_3_a_sweep_cuts_off_what_a_dead_writer_left(
     assert pack.read_bytes() == whole
     takeback.done("undo")
     assert (world / "large").read_bytes() == LARGE
+
+
+def test_a_limit_of_the_caller_is_no_failure_of_the_disk(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    words = (
+        "sh",
+        "-c",
+        'ulimit -f 50; exec "$@"',
+        "sh",
+        sys.executable,
+        "-m",
+        "takeback",
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo b > b",
+    )
+    done = subprocess.run(words, cwd=world.root, capture_output=True, text=True, check=False)
+    assert (
+        done.returncode == 125
+        and "may not write files larger than" in done.stderr
+        and "ulimit -f" in done.stderr
+    )
+    assert not (world / "b").exists()
+    assert takeback("write", "b", input="2").code == 0

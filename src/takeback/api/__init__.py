@@ -155,6 +155,10 @@ class Takeback:
         given these facts, such as `{"session": …, "call": …}` for a call of a coding agent."""
         if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
+        if about is not None and not isinstance(about, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(
+                f"{about!r} says nothing about a watch.", hint='For example about={"session": "s-1"}.'
+            )
         canonical(agent)  # refuses what no journal could hold
         query = Query(
             run=self.find_run(run).id if isinstance(run, str) else name_of(run, "run") if run else "",

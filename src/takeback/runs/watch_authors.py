@@ -212,19 +212,21 @@ class Telling:
         return Authorship(others, left, frozenset(self._surely(targets, now, family) if alone else ()))
 
     def also_others(self, targets: Sequence[Target], now: "dict[str, Authors | None]") -> set[str]:
-        """Of these, what a process of someone else changed as well."""
+        """Of these, what a process of someone else changed as well. What went with a directory is not reported: it is
+        as sure as the directory."""
+        from takeback.model.resource import ancestors
+
         family = (self._own() or set()) | (self._lineage.family(os.getpid()) or set())
         found: set[str] = set()
         for root, authors in self._authors.items():
             if now.get(root) is authors:
                 cut = len(root.rstrip("/")) + 1
-                for one in targets:
-                    who = (
-                        authors.of.get(one.resource[cut:], set())
-                        if _is_in(one.resource, root)
-                        else set[int]()
-                    )
-                    if who - family - {0}:
+                inside = (one for one in targets if _is_in(one.resource, root))
+                for one in sorted(inside, key=lambda one: one.resource):
+                    who = authors.of.get(one.resource[cut:], set())
+                    whole = "absent" in (one.before["type"], one.after["type"])
+                    gone = not who and whole and not found.isdisjoint(ancestors(one.resource))
+                    if who - family - {0} or gone:
                         found.add(one.resource)
         return found
 

@@ -54,6 +54,26 @@ def unreachable(path: str, doing: str, error: OSError) -> ResourceUnreachable:
     return ResourceUnreachable(f"{path} cannot be {doing}: {os.strerror(error.errno or 0)}.", hint=hint)
 
 
+def limited(path: str) -> ResourceUnreachable | None:
+    """Because of the caller's limit for the size of a file: a write beyond it looks like a failing disk, and the store
+    would not be trusted any more."""
+    from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
+
+    most = getrlimit(RLIMIT_FSIZE)[0]
+    if (
+        most == RLIM_INFINITY
+        or most >= (os.path.getsize(path) if os.path.exists(path) else 0) + _LARGEST_WRITE
+    ):
+        return None
+    return ResourceUnreachable(
+        f"This process may not write files larger than {most:,} bytes, which is too little for the store.",
+        hint="Raise that limit (`ulimit -f unlimited`), then try again.",
+    )
+
+
+_LARGEST_WRITE = 64 << 20  # bytes that a change may add to a file of the store
+
+
 def is_full(path: str) -> bool:
     """Whether there is no room for the few pages that SQLite needs beside a database."""
     return _has_less_than(SCARCE, path)

@@ -106,6 +106,8 @@ class SqliteDatabase:
         if durable and self.read_only:
             # A copy in memory would take it, and lose it.
             raise self._unwritable("it is open for reading only")
+        if durable and (limited := disk.limited(self.path)):
+            raise limited
         if durable and self._file:
             self._leave_copy()
         if self._older and not self._file:
@@ -294,6 +296,8 @@ class SqliteDatabase:
             # A full disk stays sound; one that fails may have lost what it said it had written.
             if code == sqlite3.SQLITE_FULL or (_of_index(error) and disk.is_full(os.path.dirname(self.path))):
                 return disk.full(os.path.dirname(self.path))
+            if _of_index(error) and (limited := disk.limited(self.path)):
+                return limited
             if code == sqlite3.SQLITE_IOERR:
                 # The kernel may drop the pages that it could not write, and the next sync says yes without them.
                 self._failed = True

@@ -346,7 +346,8 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
     several = len(result.undo) > 1
     if verb == "undo":
         again = f"`takeback redo {short(result.undo[0].id)}` brings it back."
-        return ("`takeback redo` brings them back." if several else again) + _still_saved(tb, result)
+        back = "`takeback redo` brings them back." if several else again
+        return f"{back}{_still_saved(tb, result)}{_no_longer_held(result)}"
     undos = {one.id: one for one in result.effects}
     over = [one for one in result.undo if one.undoes in undos and overwritten(one, undos[one.undoes])]
     if over and len(result.undo) <= _MOST_LISTED:
@@ -381,6 +382,15 @@ def _still_saved(tb: "Takeback", result: UndoResult) -> str:
         f" Redo {short(one.id)} had overwritten something: after that, `takeback undo {short(one.id)}` brings it back."
         for one in redos[:_FIRST_LISTED]
     )
+
+
+def _no_longer_held(result: UndoResult) -> str:
+    """A held change was not made, so nothing of it went back, and redo does not make it."""
+    dropped = [one for one in result.effects if one.state is State.DROPPED]
+    ways = (
+        f"`takeback apply {'--force ' * bool(one.change.facts.conflicts)}{short(one.id)}`" for one in dropped
+    )
+    return f" What was held is dropped: {' and '.join(ways)} would make it." if dropped else ""
 
 
 class _Move(NamedTuple):
