@@ -370,7 +370,7 @@ def _request(connection: socket.socket) -> Request | None:
 
 def _object(raw: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(raw or b"{}")
+        found = json.loads(raw)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -80,8 +80,13 @@ class Sessions:
     def answer(self, event: Event, environment: Mapping[str, str]) -> Answer:
         """`environment`: of the agent, as far as the shim tells it."""
         event = self._in_its_conversation(event)
-        if not event.session or event.kind is Kind.OTHER:
+        if event.kind is Kind.OTHER or (not event.session and event.kind is not Kind.BEFORE_CALL):
             return Answer()
+        if not event.session:
+            raise Refused(
+                "The agent did not say which conversation this call belongs to.",
+                hint="Its version may not be known to takeback.",
+            )
         if refusal := self._lookout.refusal(event, environment):
             return Answer(refusal=refusal)
         with self._lock:
