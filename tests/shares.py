@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 TURN = "TAKEBACK_TESTS_TURN"
-# Of these files, `test_` before each name, one test in three; what is marked itself keeps its own share.
+# Of these files, `test_` before each name, one test in five; what is marked itself keeps its own share.
 # TAKEBACK_TESTS_EACH=1 runs all of them.
-EACH = int(os.environ.get("TAKEBACK_TESTS_EACH", "3"))
+EACH = int(os.environ.get("TAKEBACK_TESTS_EACH", "5"))
 FILES = {
-    "agents": "claude_sdk daemon guard hook_commands hook_installing sandbox_alone sessions shims",
+    "agents": "claude_sdk daemon guard hook_commands hook_installing sandbox_alone sessions shims starter subagents",
     "behaviour": "drops hostile_stores merge_undo",
     "boxes": "box box_adapter box_commit box_retention box_telling shell",
     "calls": "actions failing_store in_doubt",

@@ -212,7 +212,7 @@ def test_what_was_only_held_is_dropped_with_its_run_and_the_hint_can_be_pasted(
     undone = takeback("undo", "--run", "x")
     assert undone.code == 0 and not (world / "a").exists()
     hint = re.search(
-        r"What was held is dropped: `takeback (apply \w+)` would make it", undone.out + undone.err
+        r"A held change is dropped: `takeback (apply \w+)` would make it", undone.out + undone.err
     )
     assert hint, undone.out + undone.err
     assert takeback(*hint[1].split()).code == 0 and (world / "b").read_text() == "b\n"

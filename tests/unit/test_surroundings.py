@@ -16,7 +16,7 @@ from _pytest.assertion import rewrite
 
 from tests.compiled import compile_test, is_compiled, place_of
 from tests.mutation.mutants import MUTANTS
-from tests.shares import files, has_turn
+from tests.shares import EACH, files, has_turn
 from tests.world import World
 
 
@@ -236,7 +236,8 @@ def test_the_tests_of_a_file_that_takes_turns_each_have_one(tmp_path: Path) -> N
         "@pytest.mark.parametrize('case', range(5))\ndef test_case(case): pass\ndef test_alone(): pass\n"
     )
     turns = [
-        run_pytest(tmp_path, "", "-v", "-m", "not slow", TAKEBACK_TESTS_TURN=str(turn)) for turn in range(3)
+        run_pytest(tmp_path, "", "-v", "-m", "not slow", TAKEBACK_TESTS_TURN=str(turn))
+        for turn in range(EACH)
     ]
     found = [set(re.findall(r"test_waiting.py::(\S+) PASSED", one.stdout)) for one in turns]
 

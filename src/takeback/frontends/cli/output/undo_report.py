@@ -390,7 +390,7 @@ def _no_longer_held(result: UndoResult) -> str:
     ways = (
         f"`takeback apply {'--force ' * bool(one.change.facts.conflicts)}{short(one.id)}`" for one in dropped
     )
-    return f" What was held is dropped: {' and '.join(ways)} would make it." if dropped else ""
+    return f" A held change is dropped: {' and '.join(ways)} would make it." if dropped else ""
 
 
 class _Move(NamedTuple):
