@@ -25,7 +25,7 @@ TURN = "TAKEBACK_TESTS_TURN"
 # TAKEBACK_TESTS_EACH=1 runs all of them.
 EACH = int(os.environ.get("TAKEBACK_TESTS_EACH", "5"))
 FILES = {
-    "agents": "claude_sdk daemon guard hook_commands hook_installing sandbox_alone sessions shims starter subagents",
+    "agents": "claude_sdk daemon guard hook_commands hook_installing sandbox_alone sessions shims subagents",
     "behaviour": "drops hostile_stores merge_undo",
     "boxes": "box box_adapter box_commit box_retention box_telling shell",
     "calls": "actions failing_store in_doubt",
