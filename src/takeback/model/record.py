@@ -82,6 +82,21 @@ class Kind(StrEnum):
     REMEMBER = "remember"
     SIGNAL = "signal"  # someone tells a run something; it may be waiting for that
     FORGET = "forget"
+    # Of the store: their run is `STORE`, and what they are about stands in the body.
+    STOP = "stop"  # an agent, a run or everything does nothing more
+    LIFT = "lift"  # a stop ends
+    POLICY = "policy"  # these rules count from now on
+    TRUST = "trust"  # a person let a file of a project count, exactly as it was
+    ANCHOR = "anchor"  # the head of the chain was signed, or kept elsewhere
+    REHEARSE = "rehearse"  # a way back was tried on a copy
+    CLIMB = "climb"  # what was tried next for an undo that failed
+    REDACT = "redact"  # content was erased for good
+
+
+STORE = "store"  # stands for the run in these
+OF_STORE = (
+    Kind.STOP, Kind.LIFT, Kind.POLICY, Kind.TRUST, Kind.ANCHOR, Kind.REHEARSE, Kind.CLIMB, Kind.REDACT
+)  # fmt: skip
 
 
 class Draft(NamedTuple):

@@ -5,13 +5,15 @@ from collections.abc import Callable, Sequence
 from takeback.errors import LeaseHeld, LeaseLost, Misuse, StoreFull
 from takeback.model.boot_clock import since_boot
 from takeback.model.ids import short
-from takeback.model.record import Draft, Kind
+from takeback.model.record import OF_STORE, Draft, Kind
 from takeback.model.run import Lease, OnDeath, Owner
 from takeback.storage.sqlite.database import SqliteDatabase
 
 Alive = Callable[[Owner], "bool | None"]
 
-_OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.ERASE, Kind.SIGNAL, Kind.DECIDE)
+_OF_SETTLED = (
+    Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.ERASE, Kind.SIGNAL, Kind.DECIDE, *OF_STORE
+)  # fmt: skip
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
 # Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.

@@ -4,7 +4,7 @@ import pytest
 
 from takeback.errors import KeyReused, LeaseHeld, LeaseLost, Misuse, RecordInvalid, Refused
 from takeback.model.effect import State
-from takeback.model.record import Draft, Kind
+from takeback.model.record import OF_STORE, STORE, Draft, Kind
 from takeback.model.resource import Project, Scope
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
 from takeback.storage.protocols import Query
@@ -28,6 +28,20 @@ class JournalWorkflowsSuite(JournalRunsSuite):
     def pass_seconds(self, books: JournalBooks, seconds: int) -> None:
         """Let that much time go by, also for every lease there is: a store whose clock cannot be moved ages them."""
         books.clock.pass_seconds(seconds)
+
+    # Records of the store.
+
+    @pytest.mark.parametrize("kind", OF_STORE)
+    def test_a_record_of_the_store_needs_no_lease_and_moves_nothing(
+        self, books: JournalBooks, kind: Kind
+    ) -> None:
+        books.journal.append(books.lease("run"), [opening("run")])
+        (record,) = books.journal.append(None, [Draft(kind, STORE, "", {"why": "so"})])
+        books.journal.append(None, [signalling("run", "other")])
+        assert list(books.journal.records(run=STORE, kinds=(kind,))) == [record]
+        assert list(books.journal.records(run=STORE, kinds=OF_STORE)) == [record]
+        assert [info.id for info in books.journal.runs()] == ["run"]
+        assert not list(books.journal.check())
 
     # Submitted runs, and their keys.
 
