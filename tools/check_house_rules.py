@@ -30,7 +30,7 @@ A_FILE_EACH = "takeback.frontends.cli.commands."  # each command has a file of i
 ADDRESSES = "takeback.model.database"  # knows what an address of each engine means
 ENGINES = {"mariadb", "postgres", "redis", "sqlite"}
 CHANGES = "takeback.model.change"
-NOUNS_IN_ING = {"testing", "setting", "pending"}
+NOUNS_IN_ING = {"testing", "setting", "pending", "ruling"}
 WORDS_WE_DO_NOT_USE = re.compile(r"(^|_)(manager|handler|helper|utils?|common|base)s?$")
 # Whoever installs this uses the registry that their own machine is set up for.
 HOSTS = re.compile(r"\b(?:pypi|npmjs|debian|pythonhosted)\.(?:org|com|net)\b")
