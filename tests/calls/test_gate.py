@@ -14,9 +14,9 @@ import takeback
 from takeback.engine import approval
 from takeback.model.effect import State
 from takeback.runs.run import core_of
+from tests.approvals.words import words
 from tests.calls import post
 from tests.calls.post import send_mail, send_parcel
-from tests.people import words
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -18,10 +18,10 @@ from takeback.api.upkeep import needs_recovery, settle_first
 from takeback.api.workflows import submit_named, worker_for
 from takeback.model.run import RunState
 from takeback.runs.scope import Span
+from tests.approvals.words import words
 from tests.calls.own import order
 from tests.calls.post import send_mail
 from tests.damage import put_back_store, save_store
-from tests.people import words
 
 # Three runs whose process was killed: one with files alone, one with a payment, one in the middle of a payment.
 DIES = """

@@ -8,7 +8,7 @@ import pytest
 import takeback
 from takeback.storage.protocols import Query
 from takeback.storage.sqlite.journal import SqlJournal
-from tests.people import words
+from tests.approvals.words import words
 from tests.workflows.conftest import Bench
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import takeback
 from takeback.model.run import NEVER
-from tests.people import words
+from tests.approvals.words import words
 from tests.workflows.conftest import Bench
 from tests.workflows.test_replay import flow
 

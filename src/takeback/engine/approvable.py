@@ -13,6 +13,8 @@ from takeback.model.record import canonical
 from takeback.model.remedy import Offer, Remedy, Strategy, is_gated, ordered, reason
 from takeback.model.ruling import PolicyAnswer, Ruling
 
+# Of a state: by what it is recognised quickly. A file with the same content, mode and owner is the same to a person.
+_EVIDENCE = ("ctime", "mtime", "dev", "ino", "nlink")
 _CODE = 4  # characters of the digest in the words that are typed
 
 
@@ -53,7 +55,10 @@ def plan_of(offers: tuple[Offer, ...]) -> str:
 def state_of(effect: Effect, remedy: Remedy | None) -> str:
     """The state of the targets before the change, as a digest. What a call of a function changes is not seen."""
     targets = remedy.targets if remedy else ()
-    found = [[one.resource.replace(effect.id, ""), one.before] for one in targets]
+    found = [
+        [one.resource.replace(effect.id, ""), {k: v for k, v in one.before.items() if k not in _EVIDENCE}]
+        for one in targets
+    ]
     return hashlib.sha256(canonical(found)).hexdigest()
 
 
