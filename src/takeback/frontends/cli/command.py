@@ -334,6 +334,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "pending": ("list the calls that wait for an approval", "takeback pending"),
         "approve": ("approve a proposed call", "takeback approve k3f9a2bq"),
         "deny": ("deny a proposed call", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+        "approver": ("who may approve, and the keys with which they prove it", "takeback approver new bea"),
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
