@@ -25,6 +25,9 @@ def refuse_of_agent(name: str, actions: Collection[str], options: Namespace) -> 
     refuse_below_agent(f"`takeback {f'{name} {action}'.strip()}`", path=local_store(options))
 
 
+_READS = 1 << 2  # CAP_DAC_READ_SEARCH: the library may lie where only root can read
+
+
 def work_as_owner(options: Namespace) -> None:
     """Root decides in the store of another user, as the effective user that it belongs to: everything written there
     stays that user's. The real one is still root, and that is who is recorded."""
@@ -39,9 +42,13 @@ def work_as_owner(options: Namespace) -> None:
         return
     import pwd
 
+    from takeback.sandbox.calls import kernel
+
+    calls = kernel()  # loaded while everything can be read
     os.setgroups([])
     os.setegid(status.st_gid)
     os.seteuid(status.st_uid)
+    calls.keep_capabilities(_READS)
     for name in [one for one in os.environ if one.startswith("XDG_")]:
         del os.environ[name]
     try:

@@ -5,8 +5,6 @@ import sys
 from takeback.errors import Misuse
 from takeback.frontends.cli.output.screen import clean
 
-_PR_SET_DUMPABLE = 4
-
 
 def passphrase_for(key: str, file: str | None, *, new: bool = False) -> bytes:
     """Of a private key; empty for one that has none."""
@@ -38,6 +36,6 @@ def passphrase_for(key: str, file: str | None, *, new: bool = False) -> bytes:
 
 def hide() -> None:
     """From now on no process of this user can trace this one or read its memory; root can."""
-    import ctypes
+    from takeback.sandbox.calls import PR_SET_DUMPABLE, kernel
 
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    kernel().prctl(PR_SET_DUMPABLE, 0)
