@@ -219,6 +219,11 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
 
         return tuple(map(file_resource, names_of(os.fsencode(real_path))))
 
+    def tell(effect: Effect) -> None:
+        from takeback.api.notices import tell_later
+
+        tell_later(opened, effect)
+
     held = os.path.join(store.path, "held")
     blobs = cast(Blobs, CountedBlobs(store.blobs, progress.moved)) if progress.draws else store.blobs
 
@@ -253,4 +258,5 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         store.together if isinstance(store, DiskStore) else None,
         partial(account_here, store),
         people_here,
+        tell,
     )
