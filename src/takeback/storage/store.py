@@ -68,6 +68,11 @@ class Store(ABC):
         return self._layers
 
     @property
+    def role(self) -> str:
+        """As whom the server of the store knows this process; "" where it has none."""
+        return ""
+
+    @property
     def read_only(self) -> bool:
         return self.database.read_only
 

@@ -102,7 +102,7 @@ YES = flag("--yes", "do not ask")
 ALL_PROJECTS = flag("--all", "of all projects, not only of this one")
 RUN = option("--run", "R", "make it part of this run (a new one if there is none)")
 NUMBER = option("-n", "N", "at most N (20; 0: all)", type=number_of, default=20, dest="number")
-BY = option("--by", "NAME", "who decides; else USER", default="")
+BY = option("--by", "NAME", "a remark on who decides; the account of this process is what counts", default="")
 NO_NETWORK = flag("--no-network", "without network")
 TIMEOUT = option("--timeout", "S", "end it after this many seconds")
 # An option of another name, before there was one word for one thing: what it is called now.

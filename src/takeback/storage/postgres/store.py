@@ -137,6 +137,10 @@ class PostgresStore(Store):
     def elsewhere(self, run: str) -> bool:
         return self._at_home.elsewhere(run)
 
+    @property
+    def role(self) -> str:
+        return self.read("SELECT session_user::text")[0][0]
+
     def wait_for_work(self, seconds: float) -> None:
         with self.server.lock:
             self._waking = self._waking or Waking(self.server)

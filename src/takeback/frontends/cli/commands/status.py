@@ -73,7 +73,7 @@ def _was_read(store: Store) -> None:
     """A person has seen what was noticed of the hooks; an agent with a terminal is none."""
     if store.hook_note and os.path.exists(store.hook_note):
         from takeback.frontends.agents.evidence import was_read
-        from takeback.frontends.cli.session.agent_above import agent_above
+        from takeback.runs.agent_above import agent_above
 
         if not agent_above(store.path):
             was_read(store.hook_note)
