@@ -302,7 +302,7 @@ class Daemon:
                 parent = _agent(parent)
             event = dialect.read(payload, request.environment, parent)
             answer = self._sessions.answer(event, request.environment)
-            if answer.refusal:
+            if answer.refusal and not answer.final:
                 answer = answer._replace(refusal=_refused(request, answer.refusal))
             return dialect.answer(event, payload, answer)
         except TakebackError as error:

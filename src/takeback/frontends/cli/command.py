@@ -334,6 +334,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "pending": ("list the calls that wait for an approval", "takeback pending"),
         "approve": ("approve a proposed call", "takeback approve k3f9a2bq"),
         "deny": ("deny a proposed call", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+        "stop": (
+            "stop an agent, a run or everything, until a person lifts it",
+            "takeback stop --agent claude-code --why 'it deletes too much'",
+        ),
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
