@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from takeback.api import decisions, stopping, upkeep, workflows
+from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Renamed
@@ -249,6 +250,7 @@ class Takeback:
         workflows.wake_settled(self._opened)
         return settled
 
+    rehearse = _handed(rehearsing.rehearse)
     dead_runs = _handed(upkeep.dead_runs)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)

@@ -369,6 +369,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "recover": ("recover after a crash; retry stuck effects", "takeback recover"),
         "verify": ("check the store for damage", "takeback verify --read-data"),
         "doctor": ("check what works on this machine", "takeback doctor"),
+        "rehearse": ("try on a copy whether effects can be undone", "takeback rehearse @ --cascade"),
         "forget": ("delete undo data, by policy or by name", "takeback forget --dry-run"),
         "sweep": ("delete bytes that nothing needs any more", "takeback sweep"),
         "store": (
