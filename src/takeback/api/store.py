@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.runs.core import RunCore
+    from takeback.runs.policies import Policies
     from takeback.runs.verbs import Path
     from takeback.storage.notes import GivenUp
 
@@ -78,6 +79,12 @@ class OpenStore:
     @cached_property
     def belonging(self) -> Belonging:
         return Belonging(self.store.journal)
+
+    @cached_property
+    def policies(self) -> "Policies":
+        from takeback.runs.policies import Policies
+
+        return Policies(self.store, lambda run: self.belonging.projects_of((run,))[0].root)
 
     def say(self, words: str) -> None:
         self.tell(words)
@@ -231,6 +238,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         files, blobs, held, store.layers, keyring, waiting,
         Processes(myself, alive, opened.outlast, lambda: store.made_here), progress,
     )  # fmt: skip
+    policies = opened.policies
     return Parts(
         store.journal,
         blobs,
@@ -249,4 +257,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         progress,
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
+        policies,
+        policies.always,
+        policies.in_force,
     )

@@ -7,7 +7,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
 from takeback.errors import ApprovalExpired, Denied, Misuse, RecordInvalid, Refused
 from takeback.model.change import Change, intent
-from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.effect import Effect, State, applied_once_approved, waits_for_approval
 from takeback.model.functions import as_json
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind, canonical
@@ -88,6 +88,9 @@ def waits_until(effect: Effect, patience: int = 0) -> int:
 def why_never(books: Books, effect: Effect, now: int) -> str:
     """Why it can no longer be decided on, or is never asked for again; "" while it can."""
     info = next(iter(books.journal.runs((effect.run,))), None)
+    if applied_once_approved(effect):
+        late = (until := waits_until(effect)) and now > until and not decision_on(books, effect)
+        return "it was not approved in time" if late else ""
     if info is None or info.state not in UNFINISHED:
         return f"its run {short(effect.run)} has ended"
     if (until := waits_until(effect)) and now > until and not decision_on(books, effect):
@@ -99,9 +102,12 @@ def why_never(books: Books, effect: Effect, now: int) -> str:
 
 
 def challenge(effect: Effect) -> str:
-    """What has to be typed: the way back that there is not."""
+    """What has to be typed: the way back that there is not; empty if a yes is enough."""
     if effect.remedy and effect.remedy.strategy is Strategy.IRREVERSIBLE:
         return "cannot be undone"
+    ruling = effect.phase.ruling
+    if ruling and not (effect.remedy and effect.remedy.strategy is Strategy.MANUAL):
+        return f"apply {short(effect.id)}" if ruling.asks.challenge else ""
     return "by hand"
 
 
@@ -151,10 +157,11 @@ def decide(
         raise Denied(
             f"{by} asked for it and cannot approve it.", hint="Someone else has to.", effect=effect.id
         )
-    if approved and answer.strip().lower() != challenge(effect):
+    words = challenge(effect)
+    if approved and words and answer.strip().lower() != words:
         raise Refused(
             f"{effect.change.summary}: {effect.plan}. The answer does not say that.",
-            hint=f'Say that you know: --answer "{challenge(effect)}".',
+            hint=f'Say that you know: --answer "{words}".',
             effect=effect.id,
         )
     body: dict[str, Any] = {"approved": approved, "by": by, "digest": digest_of(effect.change)}
@@ -177,6 +184,25 @@ def decision_on(books: Books, effect: Effect) -> Decision | None:
         body, why = record.body, record.body.get("reason", "")
         return Decision(body["approved"], body["by"], record.at, body["digest"], why, record.seq)
     return None
+
+
+def refuse_unapproved(books: Books, effect: Effect) -> None:
+    """Before someone applies what a rule wants approved; a call is made by the run that asked for it."""
+    if not waits_for_approval(effect):
+        return
+    name, decision = short(effect.id), decision_on(books, effect)
+    if decision is None or not decision.approved or not applied_once_approved(effect):
+        raise Refused(
+            f"Effect {name} waits for an approval: {effect.plan}.",
+            hint=f"`takeback approve {name}` or `takeback deny {name}`.",
+            effect=effect.id,
+        )
+    if decision.digest != digest_of(effect.change):
+        raise Denied(
+            f"{effect.change.summary}: it changed after it was approved.",
+            hint="Nothing was changed. An approval is for exactly what was shown.",
+            effect=effect.id,
+        )
 
 
 def in_words(decision: Decision) -> str:

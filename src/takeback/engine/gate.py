@@ -10,6 +10,8 @@ from takeback.errors import ApprovalExpired, AwaitingApproval, Denied, Refused
 from takeback.model.change import Approvable, Change, intent
 from takeback.model.effect import PERSON, Effect
 from takeback.model.ids import short
+from takeback.model.remedy import reason
+from takeback.model.ruling import NO_RULE, Ruling
 from takeback.model.run import Lease
 
 
@@ -52,9 +54,12 @@ def passed(
     return earlier
 
 
-def gated(change: Change, assessment: Assessment, terms: AskedAt) -> Change:
-    until = terms.asked_at + terms.patience if terms.patience else 0
-    gate = Approvable(assessment.offers[0].residue, until)
+def gated(change: Change, assessment: Assessment, terms: AskedAt, ruling: Ruling = NO_RULE) -> Change:
+    """What waits for an approval. What it asks for beyond a yes is in `phase.ruling`, if a rule wants it."""
+    patience = ruling.asks.seconds * 1_000_000 or terms.patience
+    until = terms.asked_at + patience if patience and terms.asked_at else 0
+    best = assessment.offers[0]
+    gate = Approvable(best.residue or reason(best, ()), until)
     return change._replace(phase=change.phase._replace(waits=PERSON, gate=gate))
 
 
@@ -76,4 +81,16 @@ def waiting(effect: Effect) -> AwaitingApproval:
         f"then the program of run {short(effect.run)} asks for it again.",
         effect=effect.id,
         until=waits_until(effect),
+    )
+
+
+def held_by_rule(effect: Effect, ruling: Ruling) -> AwaitingApproval:
+    from takeback.engine.ruling import in_words
+
+    name = short(effect.id)
+    return AwaitingApproval(
+        f"{effect.change.summary}: {in_words(ruling)}",
+        hint=f"Nothing was changed yet; it is held. A person makes it with `takeback apply {name}`, or drops it with "
+        f"`takeback discard {name}`.",
+        effect=effect.id,
     )
