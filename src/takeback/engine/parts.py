@@ -12,6 +12,7 @@ from takeback.model.effect import Effect, State, intent_body
 from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import to_json
+from takeback.model.stop import Stop
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
 if TYPE_CHECKING:
@@ -51,13 +52,11 @@ class Parts(NamedTuple):
     tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
     # All writes in the block as one transaction; None where that takes more time, not less.
     at_once: Callable[[], AbstractContextManager[Any]] | None = None
-    rules: "Callable[[str, Iterable[str]], InForce | None]" = (
-        no_rules  # the policy that counts for what a run changes there
-    )
+    stops: Callable[[], tuple[Stop, ...]] = tuple  # in force, as known a moment ago
+    # The policy that counts for what a run changes there; None without one.
+    rules: "Callable[[str, Iterable[str]], InForce | None]" = no_rules
     policy_files: tuple[str, ...] = ()  # as resources; to change one of them is held
-    in_force: Callable[[], None] = lambda: (
-        None
-    )  # records which policy counts, before the first change under it
+    in_force: Callable[[], None] = lambda: None  # records which files count, before the first change
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:
