@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from takeback.engine.settled import Settled
     from takeback.engine.stop import StopsInForce
     from takeback.runs.core import RunCore
+    from takeback.runs.policies import Policies
     from takeback.runs.verbs import Path
     from takeback.storage.notes import GivenUp
 
@@ -87,6 +88,12 @@ class OpenStore:
     @cached_property
     def belonging(self) -> Belonging:
         return Belonging(self.store.journal)
+
+    @cached_property
+    def policies(self) -> "Policies":
+        from takeback.runs.policies import Policies
+
+        return Policies(self.store, lambda run: self.belonging.projects_of((run,))[0].root)
 
     def say(self, words: str) -> None:
         self.tell(words)
@@ -240,6 +247,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         files, blobs, held, store.layers, keyring, waiting,
         Processes(myself, alive, opened.outlast, lambda: store.made_here), progress,
     )  # fmt: skip
+    policies = opened.policies
     return Parts(
         store.journal,
         blobs,
@@ -258,7 +266,10 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         progress,
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
-        opened.stops,
-        partial(account_here, store),
-        people_here,
+        stops=opened.stops,
+        account=partial(account_here, store),
+        people=people_here,
+        rules=policies,
+        policy_files=policies.always,
+        in_force=policies.in_force,
     )
