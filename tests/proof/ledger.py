@@ -12,12 +12,16 @@ from takeback.api import opened_of, proof
 from takeback.audit import keys
 from takeback.audit.anchors import Checked
 from takeback.model.record import GENESIS, STORE, Draft, Kind, chained
-from takeback.storage.bodies import shortened, whole
+from takeback.storage.bodies import deflated, shortened, whole
 from tests.servers.postgres import PgDatabase
 
 RECORDS = 8  # before each anchor
 ANCHORS = 3
 COLUMNS = "seq, kind, run, effect, at, body, hash"
+
+
+_SELECT = f"SELECT {COLUMNS} FROM takeback_store.records ORDER BY seq"
+_INSERT = f"INSERT INTO takeback_store.records ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s)"
 
 
 class Row(NamedTuple):
@@ -118,7 +122,7 @@ def on_disk(path: Path, place: Path) -> Ledger:
             connection.execute("DELETE FROM records")
             connection.executemany(
                 f"INSERT INTO records ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [one._replace(body=shortened(one.body)) for one in rows],  # pyright: ignore[reportArgumentType]
+                [(*one[:5], shortened(one.body), one.hash) for one in rows],
             )
             connection.execute("COMMIT")
         finally:
@@ -130,21 +134,16 @@ def on_disk(path: Path, place: Path) -> Ledger:
 def in_postgres(database: PgDatabase, place: Path) -> Ledger:
     def read() -> list[Row]:
         with database.connect() as connection:
-            return [
-                _row(one)
-                for one in connection.execute(f"SELECT {COLUMNS} FROM takeback_store.records ORDER BY seq")  # pyright: ignore
-            ]
+            return [_row(one) for one in connection.execute(_SELECT.encode())]
 
     def write(rows: Sequence[Row]) -> None:
-        from takeback.storage.bodies import deflated
-
         with database.connect() as connection:
             connection.execute("ALTER TABLE takeback_store.records DISABLE TRIGGER ALL")
             connection.execute("DELETE FROM takeback_store.records")
             with connection.cursor() as cursor:
                 cursor.executemany(
-                    f"INSERT INTO takeback_store.records ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s)",  # pyright: ignore
-                    [one._replace(body=deflated(one.body)) for one in rows],
+                    _INSERT.encode(),
+                    [(*one[:5], deflated(one.body), one.hash) for one in rows],
                 )
 
     return Ledger(database.url, place, read, write)
