@@ -11,7 +11,7 @@ from takeback import Takeback
 from takeback.api import opened_of, proof
 from takeback.audit import keys
 from takeback.audit.anchors import Checked
-from takeback.model.record import GENESIS, STORE, Draft, Kind, chained
+from takeback.model.record import GENESIS, HASH, STORE, Draft, Kind, chained, covered
 from takeback.storage.bodies import deflated, shortened, whole
 from tests.servers.postgres import PgDatabase
 
@@ -34,9 +34,10 @@ class Row(NamedTuple):
     hash: bytes
 
     def hashed(self, previous: bytes) -> "Row":
-        return self._replace(
-            hash=chained(previous, self.seq, self.at, self.kind, self.run, self.effect, self.body)
-        )
+        seal = self.hash[HASH:]
+        of_body = covered(seal, self.body)
+        new = chained(previous[:HASH], self.seq, self.at, self.kind, self.run, self.effect, of_body)
+        return self._replace(hash=new + seal)
 
 
 class Ledger(NamedTuple):

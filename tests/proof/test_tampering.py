@@ -10,6 +10,7 @@ import pytest
 
 from takeback.audit import anchors, keys, verifier
 from takeback.audit.verifier import Anchor, Misfit, anchor_from, anchor_json, digest_of, signed_bytes
+from takeback.model.record import HASH
 from tests.proof.ledger import RECORDS, Ledger, Row, chain_again, filled, in_postgres, on_disk, recorded
 from tests.servers.postgres import PgDatabase
 
@@ -125,7 +126,9 @@ def with_another_key(ledger: Ledger) -> None:
     rows, found, previous = chain_again(rows, VICTIM), list[Anchor](), ""
     for anchor in _lines(ledger):
         at = anchor.seq
-        new = anchor._replace(key=signer.key, hash=rows[at - 1].hash.hex(), previous=previous, signature="")
+        new = anchor._replace(
+            key=signer.key, hash=rows[at - 1].hash[:HASH].hex(), previous=previous, signature=""
+        )
         new = new._replace(signature=signer.sign(signed_bytes(new)).hex())
         previous = digest_of(new)
         found.append(new)
@@ -158,6 +161,10 @@ def without_victim(rows: list[Row]) -> list[Row]:
 
 def without_the_last(ledger: Ledger) -> None:
     _write(ledger, _lines(ledger)[:-1])
+
+
+def without_the_file(ledger: Ledger) -> None:
+    ledger.anchors.unlink()
 
 
 def without_the_second(ledger: Ledger) -> None:
@@ -196,7 +203,7 @@ TAMPERINGS = {
     "the anchor file is cut": Tampering(without_the_last, "anchor removed", 0, "has lost anchor 3", _LOST),
     "an anchor is taken out": Tampering(without_the_second, "anchor removed", 0, "has lost anchor 2", _LOST),
     "the anchor file is deleted": Tampering(
-        lambda ledger: ledger.anchors.unlink(), "anchor removed", 0, "3 anchors, 1 to 3", _LOST
+        without_the_file, "anchor removed", 0, "3 anchors, 1 to 3", _LOST
     ),
 }
 

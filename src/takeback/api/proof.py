@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Refused
 from takeback.model.functions import refuse_while_looking
-from takeback.model.person import Person
+from takeback.runs.person import person_here
 
 if TYPE_CHECKING:
     from takeback.audit.anchor_places import AnchorPlace, AuditSettings
@@ -34,7 +34,7 @@ def anchor(opened: OpenStore, *places: str, key: str = "", by: str = "") -> "Anc
     statement, is_new = stated(opened.store, named, by_key.key, settings.trusted, now)
     if not is_new:
         return Anchored(statement, (), (), is_new=False)
-    return kept(opened.store, signed(statement, by_key), named, person(by), now)
+    return kept(opened.store, signed(statement, by_key), named, person_here(opened.store, by), now)
 
 
 def check_anchors(
@@ -57,18 +57,6 @@ def proof_level(opened: OpenStore, look: "Checked | None" = None) -> "ProofLevel
     from takeback.audit.anchors import proof_level
 
     return proof_level(look or check_anchors(opened), settings_here())
-
-
-def person(by: str) -> Person:
-    """The user that this process runs as; what was typed is a remark."""
-    import os
-    import pwd
-
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = str(os.getuid())
-    return Person(name, detail=f"uid {os.getuid()}", remark=by)
 
 
 def _settings(places: Sequence[str]) -> "tuple[AuditSettings, list[AnchorPlace]]":
@@ -126,4 +114,4 @@ def keep_signed(opened: OpenStore, anchor: "Anchor", *places: str, by: str = "")
     opened.store.refuse_if_suspect()
     _, named = _settings(places)
     refuse_unfit(opened.store, anchor)
-    return kept(opened.store, anchor, named, person(by), now)
+    return kept(opened.store, anchor, named, person_here(opened.store, by), now)

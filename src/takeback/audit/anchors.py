@@ -34,9 +34,10 @@ from takeback.audit.verifier import (
     when,
 )
 from takeback.errors import Corrupt, Failed, Misuse, RecordInvalid, TakebackError, Unavailable
-from takeback.model.person import Person
-from takeback.model.record import GENESIS, STORE, Draft, Kind
-from takeback.storage.sqlite.check import has_its_hash, page_of_records
+from takeback.model.person import Person, recorded
+from takeback.model.record import GENESIS, HASH, STORE, Draft, Kind, Record, is_erased
+from takeback.storage.sqlite.append import to_record
+from takeback.storage.sqlite.check import Erasures, has_its_hash, page_of_records
 from takeback.storage.store import Store
 
 Clock = Callable[[], int]
@@ -49,7 +50,8 @@ def chain_of(store: Store, wanted: Sequence[int]) -> ChainLook:
     """Every record hashed again, in order."""
     needed, hashes, flaws = set(wanted), dict[int, str](), list[Misfit]()
     previous: bytes | None = GENESIS
-    seq, at, first = 0, 0, ""
+    seq, at, first, taken = 0, 0, "", 0
+    erasures = Erasures()
     while rows := page_of_records(store.database, seq):
         for row in rows:
             if row[0] != seq + 1:
@@ -59,13 +61,31 @@ def chain_of(store: Store, wanted: Sequence[int]) -> ChainLook:
                 flaws.append(Misfit("unreadable", seq, f"Record {seq} cannot be read."))
                 previous = None
                 continue
-            _, kind, run, effect, at, _, stored = row
+            _, kind, run, effect, at, _, sealed = row
+            stored, seal = sealed[:HASH], sealed[HASH:]
             if previous is not None and not has_its_hash(row, previous):
                 flaws.append(misfit(seq, kind, effect or run))
+            elif problem := _sealed(row, seal, erasures, previous):
+                flaws.append(problem)
+            taken += len(seal) == 1
             previous, first = stored, first or stored.hex()
             if seq in needed:
                 hashes[seq] = stored.hex()
-    return ChainLook(first, seq, at, hashes, flaws)
+    flaws += [Misfit("erased", 0, str(flaw)) for flaw in erasures.compare()]
+    return ChainLook(first, seq, at, hashes, flaws, taken)
+
+
+def _sealed(row: Any, seal: bytes, erasures: Erasures, before: bytes | None) -> Misfit | None:
+    """What was erased must be named by the record that erased it."""
+    seq, kind, run, effect, at, _, stored = row
+    try:
+        if is_erased(seal) or kind == Kind.REDACT:
+            erasures.add(to_record(row), before)
+        else:
+            erasures.add(Record(seq, kind, run, effect, at, {}, stored, seal), before)
+    except (TakebackError, ValueError) as error:
+        return Misfit("changed", seq, f"Record {seq} ({kind} of {effect or run}) was changed: {error}")
+    return None
 
 
 class PlaceLook(NamedTuple):
@@ -209,14 +229,12 @@ def stated(
         )
     last = max(look.judgement.sound, key=lambda one: one.number, default=None)
     is_new = last is None or last.key != key or _news(store, last.seq)
-    newest: Any = store.read("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1")[0]
-    first: Any = store.read("SELECT hash FROM records ORDER BY seq LIMIT 1")[0]
+    (seq, newest), *_ = store.read("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1")
     if not is_new and last is not None:
         return last, False
     number, previous = (last.number + 1, digest_of(last)) if last else (1, "")
-    return Anchor(
-        bytes(first[0]).hex(), name_of(store), number, previous, newest[0], bytes(newest[1]).hex(), now(), key
-    ), True
+    head = bytes(newest)[:HASH].hex()
+    return Anchor(look.chain.first, name_of(store), number, previous, seq, head, now(), key), True
 
 
 def _news(store: Store, seq: int) -> bool:
@@ -236,7 +254,7 @@ def refuse_unfit(store: Store, anchor: Anchor) -> None:
             "The signature of this anchor does not fit.", hint="Sign it with `takeback audit key sign`."
         )
     rows = store.read("SELECT hash FROM records WHERE seq = ?", (anchor.seq,))
-    if anchor.name != name_of(store) or not rows or bytes(rows[0][0]).hex() != anchor.hash:
+    if anchor.name != name_of(store) or not rows or bytes(rows[0][0])[:HASH].hex() != anchor.hash:
         raise Misuse(
             "This anchor is not of this journal.", hint="`takeback audit anchor --print` prints one that is."
         )
@@ -264,10 +282,9 @@ def kept(store: Store, anchor: Anchor, places: Sequence[AnchorPlace], by: Person
             done.append(str(place))
         except TakebackError as error:
             failed.append((str(place), trouble(error)))
-    body: dict[str, Any] = {
-        "anchor": anchor_json(anchor), "places": done, "failed": [list(one) for one in failed],
-        "by": by.name, "known_by": by.known_by.value, "detail": by.detail, "remark": by.remark,
-    }  # fmt: skip
+    body: dict[str, Any] = {"anchor": anchor_json(anchor), "places": done, **recorded(by)}
+    if failed:
+        body["failed"] = [list(one) for one in failed]
     store.journal.append(None, [Draft(Kind.ANCHOR, STORE, "", body)])
     return Anchored(anchor, tuple(done), tuple(failed))
 

@@ -15,7 +15,8 @@ from takeback.audit.page import page
 from takeback.audit.verifier import anchor_json, fingerprint
 from takeback.audit.views import iso
 from takeback.errors import Misuse, Refused, ResourceUnreachable
-from takeback.model.record import Kind, canonical
+from takeback.model.record import HASH, Kind, canonical, covered
+from takeback.policy.secrets import masked_json
 from takeback.storage.bodies import whole
 from takeback.storage.sqlite.check import page_of_records
 from takeback.storage.store import Store
@@ -90,7 +91,7 @@ def _cleared(staged: str) -> Iterator[None]:
 
 def _write(store: Store, look: Checked, level: ProofLevel, wish: BundleWish, place: str) -> int:
     with _file(place, "records.jsonl") as file:
-        for line in record_lines(store, look.chain.last):
+        for line in record_lines(store, look.chain.last, wish.with_content):
             file.write(line)
     sound = look.judgement.sound
     with _file(place, "anchors.jsonl") as file:
@@ -98,7 +99,7 @@ def _write(store: Store, look: Checked, level: ProofLevel, wish: BundleWish, pla
             file.write(json.dumps(anchor_json(anchor), sort_keys=True).encode() + b"\n")
     blobs = _blobs(store, place) if wish.with_content else 0
     found = figures(store.journal.records())
-    answers = answered(store, look, level, found, wish.seed)
+    answers: dict[str, Any] = masked_json(answered(store, look, level, found, wish.seed))
     about = {
         "format": FORMAT, "name": name_of(store), "first": look.chain.first, "records": look.chain.last,
         "at": look.chain.at, "with_content": wish.with_content,
@@ -130,7 +131,7 @@ def _pretty(data: Any) -> bytes:
     return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def record_lines(store: Store, last: int) -> Iterator[bytes]:
+def record_lines(store: Store, last: int, with_content: bool) -> Iterator[bytes]:
     """The records as they were hashed. A body that is not as takeback writes it goes along as bytes."""
     seq = 0
     while rows := page_of_records(store.database, seq):
@@ -140,27 +141,30 @@ def record_lines(store: Store, last: int) -> Iterator[bytes]:
                 return
             if len(row) == 1:
                 continue  # the verifier says that it is missing
-            _, kind, run, effect, at, kept, stored = row
-            told: dict[str, Any] = {
-                "seq": seq, "kind": kind, "run": run, "effect": effect, "at": at, "hash": stored.hex(),
-            }  # fmt: skip
-            yield (
-                json.dumps(told | _body(kept), ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
-            )
+            _, kind, run, effect, at, kept, sealed = row
+            told: dict[str, Any] = {"seq": seq, "kind": kind, "run": run, "effect": effect, "at": at}
+            told["hash"] = sealed[:HASH].hex()
+            told |= _body(kept, bytes(sealed[HASH:]), with_content)
+            yield json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
 
 
-def _body(kept: str | bytes) -> dict[str, Any]:
+def _body(kept: str | bytes, seal: bytes, with_content: bool) -> dict[str, Any]:
+    """As it was hashed. One with a secret in it stays here: the bundle has it masked, and what the chain covers."""
+    told: dict[str, Any] = {"seal": seal.hex()} if seal else {}
     try:
         raw = whole(kept)
     except ValueError:
-        return {"raw": base64.b64encode(kept if isinstance(kept, bytes) else kept.encode()).decode()}
+        return told | {"raw": base64.b64encode(kept if isinstance(kept, bytes) else kept.encode()).decode()}
     try:
         body = json.loads(raw)
+        shown = masked_json(body)
+        if shown != body and not with_content:
+            return {"masked": shown} | ({"commitment": covered(seal, raw).hex()} if seal else {})
         if canonical(body) == raw:
-            return {"body": body}
+            return told | {"body": body}
     except (ValueError, RecursionError, Misuse):
         pass
-    return {"raw": base64.b64encode(raw).decode()}
+    return told | {"raw": base64.b64encode(raw).decode()}
 
 
 def _blobs(store: Store, place: str) -> int:

@@ -11,6 +11,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.person import KnownBy
 from takeback.model.record import STORE, Kind, Record
 from takeback.model.run import RunInfo
+from takeback.policy.secrets import masked_json
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 
@@ -127,8 +128,9 @@ def story_of(store: Store, effect: Effect) -> Story:
 
 
 def story_json(story: Story) -> dict[str, Any]:
+    """With what is secret in it masked."""
     effect = story.effect
-    return {
+    told: dict[str, Any] = {
         **effect_json(effect),
         "run_name": story.run.name if story.run else None,
         "identity": {"agent": effect.agent, **story.identity},
@@ -144,6 +146,7 @@ def story_json(story: Story) -> dict[str, Any]:
             for one in story.records
         ],
     }
+    return masked_json(told)
 
 
 # Question 1: everything on a resource, in a time, by an agent or a person.

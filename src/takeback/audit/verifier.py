@@ -32,10 +32,24 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def chained(previous: bytes, record: Mapping[str, Any], body: bytes) -> bytes:
-    """The hash of a record, as the journal has it; it covers every record before it."""
+def chained(previous: bytes, record: Mapping[str, Any], covered: bytes) -> bytes:
+    """The hash of a record; it covers every record before it."""
     head = "{seq} {at} {kind} {run} {effect}\n".format(**record).encode()
-    return hashlib.sha256(previous + head + body).digest()
+    return hashlib.sha256(previous + head + covered).digest()
+
+
+def covered(record: Mapping[str, Any]) -> bytes | None:
+    """What the chain covers of the body: the hash of it and of a random seal, or in old records itself. None: it is
+    gone, and its hash cannot be computed again."""
+    seal = bytes.fromhex(record.get("seal", ""))
+    if "commitment" in record:  # the body was left out of the bundle
+        return bytes.fromhex(record["commitment"])
+    if len(seal) == 32:  # the body was erased
+        return seal
+    if len(seal) == 1 or "masked" in record:
+        return None
+    body = base64.b64decode(record["raw"]) if "raw" in record else canonical(record["body"])
+    return hashlib.sha256(seal + body).digest() if seal else body
 
 
 class ChainLook(NamedTuple):
@@ -46,6 +60,7 @@ class ChainLook(NamedTuple):
     at: int  # when that one was written
     hashes: Mapping[int, str]  # of the records that anchors name
     flaws: Sequence[Misfit]
+    taken: int = 0  # records of which the hash was taken as it is, because their body is gone or left out
 
 
 class Misfit(NamedTuple):
@@ -56,19 +71,28 @@ class Misfit(NamedTuple):
 
 def looked_at(records: Iterable[Mapping[str, Any]], wanted: Iterable[int]) -> ChainLook:
     needed, hashes, flaws = set(wanted), dict[int, str](), list[Misfit]()
-    previous, seq, at, first = GENESIS, 0, 0, ""
+    erased, told = set[int](), set[int]()
+    previous, seq, at, first, taken = GENESIS, 0, 0, "", 0
     for record in records:
         if record["seq"] != seq + 1:
             flaws.append(gap(seq, record["seq"]))
         seq, at = record["seq"], record["at"]
-        body = base64.b64decode(record["raw"]) if "raw" in record else canonical(record["body"])
-        stored = bytes.fromhex(record["hash"])
-        if chained(previous, record, body) != stored:
+        stored, of_body = bytes.fromhex(record["hash"]), covered(record)
+        taken += of_body is None
+        if of_body is not None and chained(previous, record, of_body) != stored:
             flaws.append(misfit(seq, record["kind"], record["effect"] or record["run"]))
+        if len(record.get("seal", "")) in (2, 64):
+            erased.add(seq)
+        if record["kind"] == "redact":
+            told.update(one["seq"] for one in record.get("body", {}).get("records", ()))
         previous, first = stored, first or record["hash"]
         if seq in needed:
             hashes[seq] = record["hash"]
-    return ChainLook(first, seq, at, hashes, flaws)
+    flaws += [
+        Misfit("erased", one, f"Record {one} was erased, and no record says so.")
+        for one in sorted(erased - told)
+    ]
+    return ChainLook(first, seq, at, hashes, flaws, taken)
 
 
 def gap(before: int, after: int) -> Misfit:
@@ -502,7 +526,11 @@ def check_bundle(
         places.append(listed(os.path.relpath(path, bundle), text, every_line=MARK not in text))
     wanted = {anchor.seq for place in places for anchor in place.anchors}
     chain = looked_at(_records(bundle), wanted)
-    say(f"Chain: {chain.last} records, hashed again.")
+    say(f"Chain: {chain.last} records, {chain.last - chain.taken} hashed again.")
+    if chain.taken:
+        say(
+            f"Note: of {chain.taken} records the body is gone or was left out; their hashes were taken as they are."
+        )
     result = judged(chain, places, about["name"], [public_key(_text(key)) for key in keys])
     findings += result.findings
     if result.sound:

@@ -89,7 +89,7 @@ def check_records(database: Reading) -> Iterator[Flaw]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunInfo] = {}
     index, belonging = _Index(), _Belonging()
-    erasures = _Erasures()
+    erasures = Erasures()
     signals: dict[tuple[str, str], int] = {}  # run and name: the newest
     previous: bytes | None = GENESIS  # None: it could not be read
     seq = 0
@@ -159,7 +159,7 @@ def has_its_hash(row: Row, previous: bytes) -> bool:
         return False
 
 
-class _Erasures:
+class Erasures:
     """What is left of each record that was erased, compared with what the records that erased it say of that."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from takeback.frontends.cli.command import (
 )
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, counted, took, when
-from takeback.frontends.cli.session.store import existing, nothing_yet, own_directory, rehearsal
+from takeback.frontends.cli.session.store import existing, nothing_yet, own_directory
 
 if TYPE_CHECKING:
     from takeback.audit.anchors import Anchored, Checked, ProofLevel
@@ -255,7 +255,7 @@ def _anchor(asked: Asked) -> int:
     options = asked.options
     for place in options.to:
         place_named(place)
-    with rehearsal(asked) if asked.looking else existing(asked) as tb:
+    with existing(asked) as tb:
         opened = opened_of(tb)
         if options.print or options.dry_run:
             return _state(asked, statement(opened, *options.to, key=options.key))
