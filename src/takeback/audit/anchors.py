@@ -72,7 +72,7 @@ def chain_of(store: Store, wanted: Sequence[int]) -> ChainLook:
             if seq in needed:
                 hashes[seq] = stored.hex()
     flaws += [Misfit("erased", 0, str(flaw)) for flaw in erasures.compare()]
-    return ChainLook(first, seq, at, hashes, flaws, taken)
+    return ChainLook(first, seq, at, hashes, flaws, (previous or b"").hex(), taken)
 
 
 def _sealed(row: Any, seal: bytes, erasures: Erasures, before: bytes | None) -> Misfit | None:
@@ -229,12 +229,11 @@ def stated(
         )
     last = max(look.judgement.sound, key=lambda one: one.number, default=None)
     is_new = last is None or last.key != key or _news(store, last.seq)
-    (seq, newest), *_ = store.read("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1")
     if not is_new and last is not None:
         return last, False
     number, previous = (last.number + 1, digest_of(last)) if last else (1, "")
-    head = bytes(newest)[:HASH].hex()
-    return Anchor(look.chain.first, name_of(store), number, previous, seq, head, now(), key), True
+    chain = look.chain
+    return Anchor(chain.first, name_of(store), number, previous, chain.last, chain.head, now(), key), True
 
 
 def _news(store: Store, seq: int) -> bool:

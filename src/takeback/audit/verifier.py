@@ -60,7 +60,9 @@ class ChainLook(NamedTuple):
     at: int  # when that one was written
     hashes: Mapping[int, str]  # of the records that anchors name
     flaws: Sequence[Misfit]
+    head: str = ""  # the hash of the newest record
     taken: int = 0  # records of which the hash was taken as it is, because their body is gone or left out
+    masked: int = 0  # records that came without their body, which holds a secret
 
 
 class Misfit(NamedTuple):
@@ -72,13 +74,16 @@ class Misfit(NamedTuple):
 def looked_at(records: Iterable[Mapping[str, Any]], wanted: Iterable[int]) -> ChainLook:
     needed, hashes, flaws = set(wanted), dict[int, str](), list[Misfit]()
     erased, told = set[int](), set[int]()
-    previous, seq, at, first, taken = GENESIS, 0, 0, "", 0
+    previous, seq, at, first, taken, masked = GENESIS, 0, 0, "", 0, 0
     for record in records:
         if record["seq"] != seq + 1:
             flaws.append(gap(seq, record["seq"]))
         seq, at = record["seq"], record["at"]
         stored, of_body = bytes.fromhex(record["hash"]), covered(record)
         taken += of_body is None
+        masked += "masked" in record
+        if "commitment" in record and not {"body", "raw"}.isdisjoint(record):
+            flaws.append(Misfit("changed", seq, f"Record {seq} has a body that the chain does not cover."))
         if of_body is not None and chained(previous, record, of_body) != stored:
             flaws.append(misfit(seq, record["kind"], record["effect"] or record["run"]))
         if len(record.get("seal", "")) in (2, 64):
@@ -92,7 +97,7 @@ def looked_at(records: Iterable[Mapping[str, Any]], wanted: Iterable[int]) -> Ch
         Misfit("erased", one, f"Record {one} was erased, and no record says so.")
         for one in sorted(erased - told)
     ]
-    return ChainLook(first, seq, at, hashes, flaws, taken)
+    return ChainLook(first, seq, at, hashes, flaws, previous.hex(), taken, masked)
 
 
 def gap(before: int, after: int) -> Misfit:
@@ -210,7 +215,7 @@ def judged(
     notes: list[str] = []
     ours: dict[str, tuple[Anchor, str]] = {}
     for place in places:
-        findings += [Misfit("unreadable anchor", 0, text) for text in place.unreadable]
+        notes += place.unreadable  # what was lost with it is missing in the numbers of the others
         mine = [one for one in place.anchors if chain.first == one.store or name == one.name]
         if place.anchors and not mine:
             findings.append(_of_another(chain, place))
@@ -459,7 +464,11 @@ def stamp_fits(digest: str, answer: bytes, authority: str) -> str | None:
 def _records(bundle: str) -> Iterator[dict[str, Any]]:
     with open(os.path.join(bundle, "records.jsonl"), encoding="utf-8") as file:
         for line in file:
-            yield json.loads(line)
+            if line.strip():
+                yield json.loads(line)
+
+
+_WHOLE = 4 << 20  # bytes; larger contents with holes have names of another kind
 
 
 def _files(bundle: str) -> tuple[list[Misfit], int]:
@@ -476,10 +485,13 @@ def _files(bundle: str) -> tuple[list[Misfit], int]:
         word = "is in the bundle and not in its manifest" if name in there else "is missing from the bundle"
         findings.append(Misfit("bundle", 0, f"{name} {word}."))
     for name in sorted(there & set(manifest)):
-        with open(os.path.join(bundle, name), "rb") as file:
+        path = os.path.join(bundle, name)
+        with open(path, "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
         if digest != manifest[name]:
             findings.append(Misfit("bundle", 0, f"{name} is not as it was exported."))
+        if name.startswith("blobs/") and digest != os.path.basename(name) and os.path.getsize(path) <= _WHOLE:
+            findings.append(Misfit("bundle", 0, f"{name} is not the content of that digest."))
     return findings, len(manifest)
 
 
