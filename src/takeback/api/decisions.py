@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from takeback.api.store import OpenStore, now
 from takeback.api.undo import go_on_undoing
@@ -18,6 +18,9 @@ from takeback.runs.agent_above import refuse_below_agent
 from takeback.runs.person import person_here
 from takeback.runs.selection import name_of, names_of
 from takeback.storage.owners import myself
+
+if TYPE_CHECKING:
+    from takeback.engine.approval import Proposal, Signed
 
 
 def accept(
@@ -177,6 +180,13 @@ def pending(opened: OpenStore) -> tuple[Effect, ...]:
     return tuple(one.effect for one in found if not one.decision and not one.never)
 
 
+def proposals(opened: OpenStore) -> "tuple[Proposal, ...]":
+    """What needs an approval, oldest first, with all that is shown to those who decide."""
+    from takeback.engine.approval import proposals
+
+    return proposals(opened.parts, now())
+
+
 def approve(opened: OpenStore, id: "Effect | str", *, by: str = "", answer: str = "") -> Effect:
     """Approve exactly the proposed call. `answer` must confirm a call that cannot be undone. The run that asked makes
     the call when it asks again; refused if that run has ended. The person is that of this process; `by` is only a
@@ -192,7 +202,13 @@ def deny(opened: OpenStore, id: "Effect | str", *, by: str = "", why: str = "") 
 
 
 def decide_as(
-    opened: OpenStore, id: "Effect | str", approved: bool, person: Person, answer: str, why: str = ""
+    opened: OpenStore,
+    id: "Effect | str",
+    approved: bool,
+    person: Person,
+    answer: str = "",
+    why: str = "",
+    signed: "Signed | None" = None,
 ) -> Effect:
     """For a front end of ours that knows the person, such as a console with logins."""
     from takeback.engine.approval import decide, refuse_undecidable
@@ -201,7 +217,8 @@ def decide_as(
     effect = opened.effect(name_of(id))
     refuse_undecidable(opened.parts, effect, now())
     before_change(opened)
-    decide(opened.parts, effect, approved, person, answer, why, now=now())
+    people = opened.parts.people()
+    decide(opened.parts, effect, approved, person, answer, why, now=now(), people=people, signed=signed)
     _wake(opened, effect)
     return opened.effect(effect.id)
 
