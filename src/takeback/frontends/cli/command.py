@@ -344,6 +344,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
         ),
     },
+    "Proof": {
+        "audit": (
+            "show who did what by whose leave; prove that the journal was not changed",
+            "takeback audit report",
+        ),
+    },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),
         "checkpoints": ("list the checkpoints", "takeback checkpoints"),
