@@ -4,7 +4,7 @@ from typing import Any
 
 from takeback.api.store import now
 from takeback.audit.views import effect_json
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import SECRETS, Asked, Command, Does
 from takeback.frontends.cli.output.screen import Screen, clean, from_here, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
@@ -45,4 +45,4 @@ def say_proposal(screen: Screen, effect: Effect) -> None:
     screen.say(f"          way back: {screen.paint(from_here(effect.plan), 'red')}")
 
 
-COMMAND = Command(_pending, does=Does.LOOKS)
+COMMAND = Command(_pending, (SECRETS,), does=Does.LOOKS)
