@@ -317,6 +317,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback status",
         ),
         "runs": ("list runs, newest first", "takeback runs -n 5"),
+        "events": (
+            "print what happened as JSON lines, follow it, or print metrics",
+            "takeback events --follow --after 4711",
+        ),
     },
     "Take back": {
         "undo": ("undo effects (default: the newest)", "takeback undo k3f9a2bq --cascade"),
