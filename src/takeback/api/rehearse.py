@@ -99,9 +99,7 @@ def _looked_at(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
         opened.progress.expect(len(effects))
         for effect in effects:
             why = unfit(effect)
-            found.append(
-                told_of(effect, Proof.CANNOT, why) if why else look_at(opened.parts, effect, sound)
-            )
+            found.append(told_of(effect, Proof.CANNOT, why) if why else look_at(opened.parts, effect, sound))
             opened.progress.moved(items=1)
     return Rehearsal(tuple(found), check=True)
 
@@ -203,5 +201,3 @@ def _recorded(opened: OpenStore, found: Rehearsal, dry_run: bool) -> Rehearsal:
     drafts = [Draft(Kind.REHEARSE, STORE, "", body) for body in bodies(found)]
     records = opened.store.journal.append(None, drafts)
     return found._replace(at=records[-1].at)
-
-

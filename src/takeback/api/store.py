@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from takeback.api.told_journal import ToldJournal, told
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect
@@ -60,6 +61,8 @@ class OpenStore:
     ) -> None:
         """`room` raises if a capture of that many bytes has no room; `keep_up` is called when a run ended well."""
         self.store = store
+        if not isinstance(store.journal, ToldJournal):
+            store.journal = told(store)
         self.here: Callable[[], Scope | None] = lambda: None  # what `@` and the newest mean; None: everything
         self.tell: Callable[[str], None] = lambda words: (
             None

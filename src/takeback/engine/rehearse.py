@@ -55,7 +55,8 @@ def told_of(effect: Effect, proof: Proof, why: str = "", milliseconds: int = 0) 
         why,
         effect.change.summary,
         tuple(
-            RehearsedTarget(one, proof, why) for one in dict.fromkeys(each.resource for each in effect.targets)
+            RehearsedTarget(one, proof, why)
+            for one in dict.fromkeys(each.resource for each in effect.targets)
         ),
         milliseconds,
     )

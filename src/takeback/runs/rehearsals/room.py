@@ -71,7 +71,9 @@ def rehearse_in_layer(
     if told and "end" in told[-1]:
         return Answer(tuple(told[:-1]), "")
     if ended.stopped:
-        return Answer(tuple(told), "it took too long" if ended.stopped == "time" else "it needed too much memory")
+        return Answer(
+            tuple(told), "it took too long" if ended.stopped == "time" else "it needed too much memory"
+        )
     said = printed.stderr.decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
     why = "; ".join(said) or ended.unstarted or f"exit code {ended.exit_code}"
     return Answer(tuple(told), f"its process ended early ({why})")

@@ -71,7 +71,8 @@ def _refuse_mixed(options: Namespace) -> None:
         )
     if options.plan and (options.check or options.cascade):
         raise Misuse(
-            "--plan cannot be combined with --check or --cascade.", hint="A plan is made and undone as a whole."
+            "--plan cannot be combined with --check or --cascade.",
+            hint="A plan is made and undone as a whole.",
         )
     if options.all and options.due:
         options.all = False
@@ -84,11 +85,11 @@ def _tell(asked: Asked, tb: "Takeback", found: Rehearsal, started: float) -> int
     for one in found.rehearsed:
         _say_one(screen, one, options.dry_run)
     for resource in found.disturbed:
-        screen.say(
-            screen.paint(f"Someone changed {from_here(display(resource))} in the meantime.", "yellow")
-        )
+        screen.say(screen.paint(f"Someone changed {from_here(display(resource))} in the meantime.", "yellow"))
     if not found.rehearsed:
-        screen.say("Nothing is due: each kind of remedy was proven." if options.due else "Nothing to rehearse.")
+        screen.say(
+            "Nothing is due: each kind of remedy was proven." if options.due else "Nothing to rehearse."
+        )
         return 0
     counts = {proof: sum(one.proof is proof for one in found.rehearsed) for proof in Proof}
     told = ", ".join(f"{count:,} {_word(proof, count)}" for proof, count in counts.items() if count)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from takeback.api import now
+from takeback.audit.alerts import ALONE
 from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
 from takeback.audit.status import Status, look, status_json
@@ -119,6 +120,7 @@ def _tell(screen: Screen, status: Status) -> None:
     for line in given_up_in_words(status.given_up):
         screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
     _tell_troubles(screen, status)
+    _tell_alerts(screen, status)
 
 
 def _amount(effect: Effect) -> str:
@@ -296,6 +298,14 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
             screen.paint(f"The store is over its cap of {bytes_in_words(status.limits.store)}.", "yellow")
         )
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
+
+
+def _tell_alerts(screen: Screen, status: Status) -> None:
+    """Those of which nothing else here tells."""
+    for alert in status.alerts:
+        if alert.id.partition(":")[0] in ALONE:
+            screen.say(screen.paint(f"Alert    {from_here(alert.says)}", "red"))
+            screen.hint(alert.hint)
 
 
 COMMAND = Command(_status, does=Does.LOOKS)
