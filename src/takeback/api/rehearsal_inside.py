@@ -6,7 +6,6 @@ It is started by `takeback.runs.rehearsals.room` and by nothing else: it refuses
 import errno
 import json
 import os
-import shutil
 import sqlite3
 import sys
 import time
@@ -53,7 +52,7 @@ def main() -> None:
         if "plan" in asked:
             from takeback.api.rehearsal_plan import carry_out
 
-            carry_out(tb, asked["plan"], asked["cwd"], trial)
+            carry_out(tb, asked["plan"], asked["cwd"], told)
     told(end=True)
 
 
@@ -71,6 +70,8 @@ def _refuse_without_layer(store: str) -> None:
 
 def _put_in_place(asked: dict[str, Any]) -> None:
     """The copies, instead of files that others may write to at this moment."""
+    import shutil
+
     copies = {os.path.join(asked["store"], "journal.db"): asked["journal"], **asked["databases"]}
     for path, copy in copies.items():
         status = os.stat(path)
@@ -213,6 +214,6 @@ def rows_of(effect: Effect) -> str:
         for name, sql in tables:
             sum.update(repr((name, sql)).encode())
             quoted = '"' + name.decode().replace('"', '""') + '"'
-            for row in sorted(map(repr, connection.execute(f"SELECT * FROM {quoted}"))):  # noqa: S608
+            for row in sorted(map(repr, connection.execute(f"SELECT * FROM {quoted}"))):
                 sum.update(row.encode())
     return sum.hexdigest()

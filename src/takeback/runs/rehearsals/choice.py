@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.parts import Parts
+from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.rehearse import unfit
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect, State
