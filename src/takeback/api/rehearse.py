@@ -166,6 +166,9 @@ def _in_a_layer(opened: OpenStore, effects: Sequence[Effect]) -> dict[str, Rehea
         effect = by_id[told["effect"]]
         targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in told["targets"])
         proof = Proof(told["outcome"])
+        if told.get("conflict") and not _in_the_world_too(opened, effect):
+            found[effect.id] = told_of(effect, Proof.CANNOT, f"a layer shows it in another way ({told['why']})")
+            continue
         whole = told_of(effect, proof, told["why"], told["milliseconds"])
         found[effect.id] = whole._replace(targets=_with_others(whole.targets, targets, proof))
     return found
@@ -223,6 +226,17 @@ def _sqlite_of(steps: "Sequence[Step]") -> list[str]:
 def _with_side_files(databases: Sequence[str]) -> list[str]:
     """An undo puts their rows back; what the log of takeback takes up in them stays."""
     return [f"{path}{ending}" for path in databases for ending in ("", "-wal", "-shm", "-journal")]
+
+
+def _in_the_world_too(opened: OpenStore, effect: Effect) -> bool:
+    """Whether what stood in the way in the layer does so in the world, as far as its plan can tell."""
+    from takeback.engine.rehearse import plan_of
+
+    try:
+        plan_of(opened.parts, effect)
+    except TakebackError:
+        return True
+    return False
 
 
 def _with_others(

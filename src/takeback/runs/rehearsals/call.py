@@ -10,8 +10,8 @@ from typing import Any, cast
 from takeback.adapters.call.action import Action, Compensation
 from takeback.adapters.call.adapter import CallAdapter
 from takeback.engine.parts import Parts, adapter_of
-from takeback.engine.rehearse import told_of
-from takeback.errors import ActionMissing, TakebackError
+from takeback.engine.rehearse import judged, plan_of, told_of
+from takeback.errors import TakebackError
 from takeback.model.effect import Effect
 from takeback.model.rehearsal import Proof, Rehearsed
 from takeback.model.resource import path_of
@@ -26,14 +26,11 @@ _LAST_LINES = 3
 def rehearse_call(parts: Parts, effect: Effect) -> Rehearsed:
     started = time.perf_counter()
     try:
+        plan_of(parts, effect)
         adapter = cast("CallAdapter", adapter_of(parts, "call"))
-        adapter.assess(effect.change, None)
-        action = adapter.actions.of(effect.change)
-        proof, why = _rehearsed(parts, effect, action)
-    except ActionMissing as error:
-        proof, why = Proof.FAILS, str(error)
-    except (TakebackError, OSError) as error:
-        proof, why = Proof.CANNOT, str(error)
+        proof, why = _rehearsed(parts, effect, adapter.actions.of(effect.change))
+    except TakebackError as error:
+        proof, why = judged(error)
     return told_of(effect, proof, why, int((time.perf_counter() - started) * 1000))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from takeback.engine.parts import Parts
 from takeback.errors import ResourceUnreachable
-from takeback.model.mounts import inside
+from takeback.model.mounts import inside, mount_table
 from takeback.model.resource import file_resource
 from takeback.runs.commands.request import Pipes
 from takeback.runs.commands.scratch import room_of, workshop
@@ -61,7 +61,10 @@ def rehearse_in_layer(
     able = room_of(parts).able
     with workshop(os.path.join(able.layers_at, PLACE)) as mine:
         copies = _copied(mine, store, databases)
-        asked = {**request, "store": store, "journal": copies.journal, "databases": dict(copies.files)}
+        table = os.path.join(mine, "mounts")
+        with open(table, "xb") as file:
+            file.write(mount_table())
+        asked = {**request, "store": store, "mounts": table, "journal": copies.journal, "databases": dict(copies.files)}
         code = _START.format(path=[path for path in sys.path if path], module=_INSIDE)
         rooms = os.path.join(mine, "room")
         os.mkdir(rooms, 0o700)
