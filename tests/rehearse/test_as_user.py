@@ -40,7 +40,9 @@ def test_a_user_rehearses_his_effects_and_a_plan(home: Home) -> None:
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
 
-    assert [proof for _, proof, _ in told["effects"]] == ["works"] * len(told["effects"]), json.dumps(told, indent=1)
+    assert [proof for _, proof, _ in told["effects"]] == ["works"] * len(told["effects"]), json.dumps(
+        told, indent=1
+    )
     assert [proof for _, proof, _ in told["plan"]] == ["works", "works"], json.dumps(told, indent=1)
     assert told["same"] is True
     assert told["states"] == ["done"]

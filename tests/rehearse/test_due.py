@@ -63,7 +63,9 @@ def test_a_failure_is_told_with_when_it_last_worked(tb: Takeback, effect: takeba
     assert told.worked_at >= worked
 
 
-def test_due_is_one_of_each_kind_until_it_is_proven(tb: Takeback, world: World, effect: takeback.Effect) -> None:
+def test_due_is_one_of_each_kind_until_it_is_proven(
+    tb: Takeback, world: World, effect: takeback.Effect
+) -> None:
     (world / "c.json").write_text("{}")
     with tb.run("more") as run:
         below = run.write(world / "b", "1")
@@ -104,7 +106,9 @@ def test_an_effect_whose_way_back_failed_is_unfit_until_it_works_or_is_undone(
 def test_many_are_divided_over_records_and_read_back() -> None:
     targets = tuple(RehearsedTarget(f"file:///{n}", Proof.WORKS) for n in range(80))
     bad = RehearsedTarget("file:///bad", Proof.FAILS, "gone")
-    told = tuple(Rehearsed(str(n), *FILE, Proof.FAILS, "gone", "write", (*targets, bad), 3) for n in range(450))
+    told = tuple(
+        Rehearsed(str(n), *FILE, Proof.FAILS, "gone", "write", (*targets, bad), 3) for n in range(450)
+    )
 
     found = bodies(Rehearsal(told))
 

@@ -79,8 +79,6 @@ def test_killed_in_the_middle_nothing_has_changed(
     assert tb.rehearse("@").works
 
 
-
-
 @pytest.mark.slow
 def test_killed_at_each_boundary_of_what_it_writes_itself(tmp_path: Path) -> None:
     """Of the process that was asked: what it writes into the store's directory, and its record."""

@@ -66,7 +66,11 @@ def test_what_nothing_watched_is_found_in_the_layer(tb: Takeback, here: World, t
 
 
 def test_a_step_that_fails_ends_it_and_what_was_made_is_undone(tb: Takeback, here: World) -> None:
-    steps = [{"write": "a", "content": "1"}, {"run": ["sh", "-c", "echo half > half; exit 3"]}, {"delete": "old"}]
+    steps = [
+        {"write": "a", "content": "1"},
+        {"run": ["sh", "-c", "echo half > half; exit 3"]},
+        {"delete": "old"},
+    ]
     (here / "plan.json").write_text(json.dumps({"step": steps}))
 
     found = tb.rehearse(plan="plan.json")

@@ -24,9 +24,8 @@ def main() -> None:
             run.move("dir", "dir2")
             run.delete("dir2")
             run.command("mkdir n; echo 1 > n/y; mv old n/old")
-            with run.watch("."):
-                with open("n/watched", "w", encoding="utf-8") as file:
-                    file.write("seen")
+            with run.watch("."), open("n/watched", "w", encoding="utf-8") as file:
+                file.write("seen")
         with open("plan.toml", "w", encoding="utf-8") as file:
             file.write('[[step]]\nrun = "echo made > made"\n[[step]]\nwrite = "other"\ncontent = "x"\n')
         names = sorted(os.listdir("."))
@@ -40,4 +39,4 @@ def main() -> None:
             "sound": tb.verify(read_data=True).sound,
             "left": os.listdir(os.path.join(mine, "store", "rehearsals")),
         }
-    print(json.dumps(told))
+    sys.stdout.write(json.dumps(told))

@@ -12,9 +12,7 @@ from tests.sql.conftest import Shop
 def rows(tb: Takeback, shop: Shop) -> Any:
     with tb.run("look") as run:
         database = run.sql(shop.url)
-        return [
-            database.execute(f"SELECT * FROM {table} ORDER BY id").rows for table in ("users", "orders")
-        ]
+        return [database.execute(f"SELECT * FROM {table} ORDER BY id").rows for table in ("users", "orders")]
 
 
 def made(tb: Takeback, shop: Shop, statement: str) -> str:

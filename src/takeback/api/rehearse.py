@@ -167,7 +167,9 @@ def _in_a_layer(opened: OpenStore, effects: Sequence[Effect]) -> dict[str, Rehea
         targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in told["targets"])
         proof = Proof(told["outcome"])
         if told.get("conflict") and not _in_the_world_too(opened, effect):
-            found[effect.id] = told_of(effect, Proof.CANNOT, f"a layer shows it in another way ({told['why']})")
+            found[effect.id] = told_of(
+                effect, Proof.CANNOT, f"a layer shows it in another way ({told['why']})"
+            )
             continue
         whole = told_of(effect, proof, told["why"], told["milliseconds"])
         found[effect.id] = whole._replace(targets=_with_others(whole.targets, targets, proof))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import traits_of
+from takeback.audit.rehearsals import Unfit, unfit
 from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -69,6 +70,7 @@ class Status(NamedTuple):
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot continue without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker has taken
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
+    unfit: tuple[Unfit, ...] = ()  # ways back that failed when they were tried or looked at last
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -125,6 +127,7 @@ def look(store: Store, size: int, now: int) -> Status:
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(info for info in unfinished if is_due(info, now) and store.leases.free(info.id, now)),
         dead=dead_runs(store, now),
+        unfit=unfit(store.journal),
     )
 
 
@@ -225,6 +228,7 @@ def status_json(status: Status) -> dict[str, Any]:
             *(one.effect for one in status.given_up),
         ],
         "dead": [dead_json(one) for one in status.dead],
+        "unfit": [{"effect": one.effect.id, "at": iso(one.at), "detail": one.why} for one in status.unfit],
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
         "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},

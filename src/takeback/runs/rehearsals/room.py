@@ -64,7 +64,13 @@ def rehearse_in_layer(
         table = os.path.join(mine, "mounts")
         with open(table, "xb") as file:
             file.write(mount_table())
-        asked = {**request, "store": store, "mounts": table, "journal": copies.journal, "databases": dict(copies.files)}
+        asked = {
+            **request,
+            "store": store,
+            "mounts": table,
+            "journal": copies.journal,
+            "databases": dict(copies.files),
+        }
         code = _START.format(path=[path for path in sys.path if path], module=_INSIDE)
         rooms = os.path.join(mine, "room")
         os.mkdir(rooms, 0o700)
