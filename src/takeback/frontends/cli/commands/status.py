@@ -116,6 +116,7 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_runs(screen, status)
     _tell_dead(screen, status)
     _tell_attention(screen, status)
+    _tell_unfit(screen, status)
     _tell_retention(screen, status)
     for line in given_up_in_words(status.given_up):
         screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
@@ -234,6 +235,17 @@ def _tell_attention(screen: Screen, status: Status) -> None:
         screen.hint(
             f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
         )
+
+
+def _tell_unfit(screen: Screen, status: Status) -> None:
+    lines = [
+        f"Unfit    {screen.id(one.effect.id)} {from_here(one.effect.change.summary)}: "
+        f"{screen.paint(from_here(one.why), 'red')} ({ago(one.at, now())})"
+        for one in status.unfit[:_MOST_RUNS]
+    ]
+    _say_some(screen, lines, len(status.unfit))
+    if status.unfit:
+        screen.hint("Their way back failed in a rehearsal. `takeback rehearse ID` tries one again.")
 
 
 def _tell_retention(screen: Screen, status: Status) -> None:
