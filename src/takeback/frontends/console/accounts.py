@@ -1,4 +1,4 @@
-"""Accounts of the console: names, roles and passwords (scrypt), in one file that only the user of the console can read."""
+"""Accounts of the console: names, roles and passwords (scrypt), in a file that only its user can read."""
 
 import base64
 import hashlib
@@ -106,7 +106,9 @@ class Accounts:
         try:
             with open(self.place, encoding="utf-8") as file:
                 data = json.load(file)
-            found: dict[str, dict[str, Any]] = {str(name): dict(one) for name, one in data["accounts"].items()}
+            found: dict[str, dict[str, Any]] = {
+                str(name): dict(one) for name, one in data["accounts"].items()
+            }
             for one in found.values():
                 Role(one["role"])
                 if not isinstance(one["scrypt"], str):

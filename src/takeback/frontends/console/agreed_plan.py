@@ -143,7 +143,9 @@ def bind(tb: "Takeback", shown: UndoResult) -> None:
     def agree(plan: Plan) -> None:
         ids = {one.id for one in plan.effects}
         before = {tuple(_told(one)) for one in shown.targets if one.effect in ids}
-        if {tuple(_told(one)) for one in plan.targets} != before or not ids <= {one.id for one in shown.effects}:
+        if {tuple(_told(one)) for one in plan.targets} != before or not ids <= {
+            one.id for one in shown.effects
+        }:
             raise drifted()
 
     opened_of(tb).agree = agree

@@ -59,7 +59,7 @@ def application(console: Console, place: ConsolePlace, came_in: Callable[[], Non
 
     def render(name: str, data: Mapping[str, Any], visitor: Visitor | None) -> str:
         around: dict[str, Any] = {"visitor": visitor, "csrf": visitor.csrf if visitor else "", "Role": Role}
-        inbox = timeline.inbox(console.tb) if visitor and "_part" not in name else {}
+        inbox: Mapping[str, Any] = timeline.inbox(console.tb) if visitor and "_part" not in name else {}
         return templates.get_template(name).render(**around, inbox=inbox, **data)
 
     pages = _Pages(console, news, render)
@@ -205,7 +205,9 @@ def _leave(pages: _Pages) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _with_cookie(response: Response, cookie: str, place: ConsolePlace) -> Response:
-    response.set_cookie(place.cookie, cookie, httponly=True, samesite="strict", secure=place.is_secure, path="/")
+    response.set_cookie(
+        place.cookie, cookie, httponly=True, samesite="strict", secure=place.is_secure, path="/"
+    )
     return response
 
 

@@ -122,7 +122,9 @@ def deeds(effect: Effect) -> list[Deed]:
     if held or effect.state is State.DROPPED:
         found.append(Deed("apply", "Apply", "The held change is made."))
     if held:
-        found.append(Deed("discard", "Drop", "The held change is dropped; it can still be applied for a while."))
+        found.append(
+            Deed("discard", "Drop", "The held change is dropped; it can still be applied for a while.")
+        )
     if effect.state in (State.DONE, State.UNDONE):
         if not effect.accepted:
             found.append(Deed("accept", "Accept", "It stays, even if its run fails later."))
@@ -137,9 +139,7 @@ def carry_out(visit: Visit) -> Answer:
     """Accept, pin, unpin, apply or discard."""
     effect, deed = effect_named(visit), visit.word("deed")
     if deed not in {one.name for one in deeds(effect)}:
-        raise Misuse(
-            "This can no longer be done with the effect.", hint="Its page shows how it stands now."
-        )
+        raise Misuse("This can no longer be done with the effect.", hint="Its page shows how it stands now.")
     hand = hand_of(visit.tb, visit.visitor)
     doing = {
         "accept": hand.accept, "pin": hand.pin, "unpin": hand.unpin, "apply": hand.apply, "discard": hand.discard,
@@ -152,5 +152,3 @@ def carry_out(visit: Visit) -> Answer:
         f"{deed.capitalize()} {effect.change.summary}", visit.visitor, f"/effect/{effect.id}", work
     )
     return Sent(f"/effect/{effect.id}" if job.outcome == "done" else f"/job/{job.id}")
-
-

@@ -1,4 +1,4 @@
-"""How someone comes in: a token that works once, an account, or a proxy that says who it is. And how often one may try."""
+"""How someone comes in: a token that works once, an account, or a proxy that vouches; and how often one may try."""
 
 import getpass
 import hashlib

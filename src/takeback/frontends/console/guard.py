@@ -1,5 +1,5 @@
-"""What stands before every page: which hosts and origins may ask, how much they may send, and what a browser may do with
-the answer. Nothing changes on GET."""
+"""What stands before every page: which hosts and origins may ask, how much they may send, and what a browser may do
+with the answer. Nothing changes on GET."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _HEADERS = {
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with no-referrer a browser would not say where a form comes from
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), clipboard-read=()",

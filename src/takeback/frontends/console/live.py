@@ -97,7 +97,11 @@ def _reached(job: ConsoleJob) -> dict[str, Any]:
     words = f"{reached.doing}: {reached.items:,}{of} {reached.noun}s"
     if reached.bytes:
         words += f", {bytes_in_words(reached.bytes)}"
-    return {"outcome": job.outcome, "percent": reached.percent, "words": words if not job.over.is_set() else ""}
+    return {
+        "outcome": job.outcome,
+        "percent": reached.percent,
+        "words": words if not job.over.is_set() else "",
+    }
 
 
 def _event(data: Any) -> str:

@@ -3,19 +3,21 @@
 import json
 import os
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from takeback.api import now
-from takeback.frontends.cli.output.screen import ago, ahead, clean, counted, local_time, seconds_in_words
+from takeback.frontends.cli.output.screen import ago, ahead, clean, counted, seconds_in_words
 from takeback.model.ids import short
 from takeback.model.resource import display
 from takeback.model.settings import bytes_in_words
 
 HERE = os.path.dirname(__file__)
 _MOST = 4_000  # characters of one value
+_BRIEF = 28
 _MOST_STACKED = 3  # marks over one letter
 
 
@@ -59,6 +61,16 @@ def pretty(text: str) -> list[str]:
     return told[: 4 * _MOST].split("\n")
 
 
+def brief(text: str) -> str:
+    """A few words for a picture: of a path its end tells most."""
+    words = [
+        f"…/{one.rstrip('/').rpartition('/')[2]}" if len(one) > 16 and "/" in one else one
+        for one in text.split()
+    ]
+    told = " ".join(words)
+    return visible(told if len(told) <= _BRIEF else f"{told[: _BRIEF - 1]}…")
+
+
 def address(page: str, /, **fields: object) -> str:
     """One of ours, with these fields."""
     from urllib.parse import urlencode
@@ -70,6 +82,30 @@ def address(page: str, /, **fields: object) -> str:
     return f"{page}?{urlencode(pairs, errors='surrogateescape')}" if pairs else page
 
 
+def _iso(at: int) -> str:
+    from takeback.audit.views import iso
+
+    return iso(at) or ""
+
+
+def _linked(page: str, /, **fields: object) -> Markup:
+    return Markup.escape(address(page, **fields))
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "short": short,
+    "display": display,
+    "size": bytes_in_words,
+    "seconds": seconds_in_words,
+    "ago": lambda at: ago(at, now()),  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    "ahead": lambda at: ahead(at, now()),  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    "iso": _iso,
+    "pretty": pretty,
+    "brief": brief,
+    "cut": visible,
+}
+
+
 def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(os.path.join(HERE, "templates")),
@@ -79,24 +115,6 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "short": short,
-        "display": display,
-        "size": bytes_in_words,
-        "seconds": seconds_in_words,
-        "ago": lambda at: ago(at, now()),
-        "ahead": lambda at: ahead(at, now()),
-        "clock": lambda at: local_time(at, now()),
-        "iso": _iso,
-        "pretty": pretty,
-        "cut": lambda text, most: visible(text, most),
-    }
-    made.globals |= {"address": lambda page, /, **fields: Markup.escape(address(page, **fields)), "raw": raw, "counted": counted}
+    made.filters.update(_FILTERS)
+    made.globals.update({"address": _linked, "raw": raw, "counted": counted})
     return made
-
-
-def _iso(at: int) -> str:
-    from takeback.audit.views import iso
-
-    return iso(at) or ""
-

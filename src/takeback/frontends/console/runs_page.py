@@ -60,7 +60,7 @@ def run(visit: Visit) -> Answer:
         "done": done_in(stands),
         "lines": list(lines(tb, effects[:_MOST])),
         "more": len(effects) > _MOST,
-        "records": [one for one in tb.store.journal.records(run=info.id, kinds=_KINDS)][-_PAGE:],
+        "records": list(tb.store.journal.records(run=info.id, kinds=_KINDS))[-_PAGE:],
         "points": [one for one in newest(of_run(tb.store.journal, info.id), 20) if not is_prompt(one)][-20:],
         "prompts": prompts(tb, session_of(tb.store.journal, info))[-_MOST:] if is_session(info) else (),
         "is_session": is_session(info),
@@ -107,7 +107,10 @@ def prompt(visit: Visit) -> Answer:
 
 def conversations(visit: Visit) -> Answer:
     found = sessions(visit.tb)[:_MOST]
-    data = {"sessions": [(one, prompts(visit.tb, one)[-5:][::-1]) for one in found[:_PAGE]], "count": len(found)}
+    data = {
+        "sessions": [(one, prompts(visit.tb, one)[-5:][::-1]) for one in found[:_PAGE]],
+        "count": len(found),
+    }
     return Shown("sessions.html", data)
 
 
@@ -118,7 +121,9 @@ def boxes(visit: Visit) -> Answer:
     for box in list(layers.boxes())[:_MOST]:
         try:
             head = layers.head(box)
-            found.append(BoxLook(box, layers.base_of(box), head.cwd, layers.stack(head.layer) if head.layer else ()))
+            found.append(
+                BoxLook(box, layers.base_of(box), head.cwd, layers.stack(head.layer) if head.layer else ())
+            )
         except (TakebackError, OSError) as error:
             found.append(BoxLook(box, "", "", (), str(error)))
     return Shown("boxes.html", {"boxes": found, "steps": _steps(visit.tb)})
@@ -130,7 +135,9 @@ def _steps(tb: "Takeback") -> list[tuple[Effect, str]]:
     for effect in tb.store.journal.effects(Query(newest=True, limit=2_000, damaged_too=True)):
         for target in effect.targets[:1]:
             if target.resource.startswith("box://"):
-                found.append((effect, f"{box_of(target.resource)[:8]} in {point_from_json(target.after).cwd}"))
+                found.append(
+                    (effect, f"{box_of(target.resource)[:8]} in {point_from_json(target.after).cwd}")
+                )
         if len(found) == _PAGE:
             break
     return found

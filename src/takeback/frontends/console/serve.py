@@ -75,7 +75,9 @@ def refuse_open(wishes: ServingWishes) -> None:
     for one in wishes.origins:
         scheme, found, rest = one.partition("://")
         if not found or scheme not in ("http", "https") or not rest or "/" in rest:
-            raise Misuse(f"{one!r} is no origin.", hint="For example https://takeback.example.org, without a path.")
+            raise Misuse(
+                f"{one!r} is no origin.", hint="For example https://takeback.example.org, without a path."
+            )
 
 
 def secret_in(path: str) -> str:
@@ -85,7 +87,9 @@ def secret_in(path: str) -> str:
             status = os.fstat(file.fileno())
             secret = file.read(10_000).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"The secret in {path} cannot be read: {error}.", hint="Give a file with one line.") from None
+        raise Misuse(
+            f"The secret in {path} cannot be read: {error}.", hint="Give a file with one line."
+        ) from None
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise Refused(f"Others can read the secret in {path}.", hint=f"chmod 600 {path}")
     if len(secret) < 20:

@@ -67,7 +67,9 @@ def _size(effect: Effect) -> int:
     )
 
 
-def _to_be_asked(resource: str, effect: Effect, before: dict[str, object], after: dict[str, object]) -> ShownPart:
+def _to_be_asked(
+    resource: str, effect: Effect, before: dict[str, object], after: dict[str, object]
+) -> ShownPart:
     from takeback.audit.diff import in_words
 
     words = f"{in_words(effect, before)} → {in_words(effect, after)}"

@@ -56,5 +56,3 @@ def _look(tb: "Takeback") -> StoreFigures:
     return StoreFigures(
         look(tb.store, tb.size(), now()), tuple(going[:_MOST]), len(going), len(verdicts) - len(going)
     )
-
-

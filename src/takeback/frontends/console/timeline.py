@@ -75,7 +75,9 @@ def _query(visit: Visit) -> Query:
     run = opened_of(visit.tb).find_run(visit.word("run")).id if visit.word("run") else ""
     path = visit.word("path")
     if path and not path.startswith("/"):
-        raise Misuse(f"{path!r} is not a whole path.", hint="Give it from / on, as on the machine of the agent.")
+        raise Misuse(
+            f"{path!r} is not a whole path.", hint="Give it from / on, as on the machine of the agent."
+        )
     canonical(visit.word("agent"))
     project = visit.word("project")
     return Query(
@@ -166,7 +168,10 @@ def _heading(
         return f"{mine.run.agent} · {mine.point.label}: {text}{member}", f"/prompt/{mine.point.id}"
     run = runs.get(effect.run)
     name = run.name if run else short(effect.run)
-    return f"{name}{f' · {run.agent}' if run and run.agent and run.agent not in name else ''}", f"/run/{effect.run}"
+    return (
+        f"{name}{f' · {run.agent}' if run and run.agent and run.agent not in name else ''}",
+        f"/run/{effect.run}",
+    )
 
 
 def amount_of(effect: Effect) -> str:

@@ -62,7 +62,6 @@ def plan_page(visit: Visit, wish: UndoWish, said: str = "", status: int = 200) -
         "targets": (),
         "more": 0,
         "counts": {},
-        "whole": address("/undo", **{**wish.fields(), "path": []}),
         "paths": selectable(visit.tb, wish),
     }
     try:
@@ -87,7 +86,9 @@ def selectable(tb: "Takeback", wish: UndoWish) -> Sequence[tuple[str, str, bool]
     if wish.verb != "undo" or len(wish.effects) != 1:
         return ()
     effect = tb.effect(wish.effects[0])
-    found = [one.resource for one in effect.targets if one.resource.startswith(SCHEME) and "#" not in one.resource]
+    found = [
+        one.resource for one in effect.targets if one.resource.startswith(SCHEME) and "#" not in one.resource
+    ]
     if len(found) < 2:
         return ()
     return [(one, display(one), not wish.paths or one in wish.paths) for one in found[:_MOST_PATHS]]
@@ -147,10 +148,6 @@ def job_page(visit: Visit) -> Answer:
         "left": [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
         if result
         else (),
-        "redo": address("/undo", verb="redo", run=result.undo[0].run)
-        if result and result.undo
-        else "",
+        "redo": address("/undo", verb="redo", run=result.undo[0].run) if result and result.undo else "",
     }
     return Shown("job_part.html" if visit.is_part else "job.html", data)
-
-

@@ -24,8 +24,20 @@ _ARGUMENTS = (
     option("--key", "FILE", "its private key", _TEAM, dest="tls_key", type=filled),
     option("--user-header", "NAME", "the header in which a proxy says who it is", _TEAM, type=filled),
     option("--socket", "PATH", "listen on this Unix socket, for the proxy", _TEAM, type=filled),
-    option("--proxy-secret", "FILE", "a secret that the proxy sends as X-Takeback-Proxy-Secret", _TEAM, type=filled),
-    option("--account", "NAME", "make or change an account, and end; asks for its password", _ACCOUNTS, type=filled),
+    option(
+        "--proxy-secret",
+        "FILE",
+        "a secret that the proxy sends as X-Takeback-Proxy-Secret",
+        _TEAM,
+        type=filled,
+    ),
+    option(
+        "--account",
+        "NAME",
+        "make or change an account, and end; asks for its password",
+        _ACCOUNTS,
+        type=filled,
+    ),
     option("--role", "ROLE", "its role: viewer, approver or operator", _ACCOUNTS, choices=_ROLES),
     flag("--no-password", "for someone whom a proxy signs in", _ACCOUNTS),
     option("--remove-account", "NAME", "remove an account, and end", _ACCOUNTS, type=filled),
@@ -38,17 +50,18 @@ def _console(asked: Asked) -> int:
         return _accounts(asked)
     _refuse_without_extra()
     if nothing_yet(asked):
-        raise Misuse(nothing_recorded(asked), hint="The first change makes the store; start the console after it.")
+        raise Misuse(
+            nothing_recorded(asked), hint="The first change makes the store; start the console after it."
+        )
     return _serve(asked, _wishes(asked))
 
 
 def _refuse_without_extra() -> None:
-    try:
-        import jinja2  # noqa: F401, TID253
-        import starlette  # noqa: F401, TID253
-        import uvicorn  # noqa: F401, TID253
-    except ImportError as error:
-        raise Misuse(f"The console needs {error.name}.", hint=install_hint("console")) from None
+    from importlib.util import find_spec
+
+    for name in ("jinja2", "starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise Misuse(f"The console needs {name}.", hint=install_hint("console"))
 
 
 def _wishes(asked: Asked) -> "ServingWishes":
