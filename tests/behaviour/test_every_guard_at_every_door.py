@@ -17,6 +17,7 @@ from takeback.api import opened_of
 from takeback.engine import drop, held, review, settle, transaction, watch, write
 from takeback.engine.guards import DOORS, Door, Safeguard
 from takeback.engine.parts import Parts
+from takeback.engine.stop import StopsInForce
 from takeback.engine.write import Ready, Terms
 from takeback.model.change import Change
 from takeback.model.remedy import Offer, Strategy
@@ -27,8 +28,8 @@ from tests.behaviour.conftest import Scene
 NO_PLACE = {
     "write": set[Safeguard](),
     "undo": {
-        Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY,
-        Safeguard.HELD_BACK,
+        Safeguard.STOP, Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS,
+        Safeguard.GIVE_WAY, Safeguard.HELD_BACK,
     },
     "sql": {Safeguard.CHECKS},
     "review": {Safeguard.CHECKS, Safeguard.GIVE_WAY},
@@ -39,8 +40,8 @@ NO_PLACE = {
     "hold": {Safeguard.CHECKS, Safeguard.GIVE_WAY, Safeguard.HELD_BACK},
     "apply": {Safeguard.KEY, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY},
     "drop": {
-        Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY,
-        Safeguard.HELD_BACK,
+        Safeguard.STOP, Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS,
+        Safeguard.GIVE_WAY, Safeguard.HELD_BACK,
     },
     "watch": {Safeguard.APPROVAL, Safeguard.CHECKS, Safeguard.GIVE_WAY},
 }  # fmt: skip
@@ -225,6 +226,12 @@ def _suspect(bench: Bench) -> None:
     (Path(str(bench.tb.store.path)) / "SUSPECT").touch()
 
 
+def _stopped(bench: Bench) -> None:
+    """Everything was stopped, by another process."""
+    known = (takeback.Stop(by="bea", why="a test"),)
+    bench.patch.setattr(StopsInForce, "__call__", _always(known))
+
+
 def _own_store(bench: Bench) -> None:
     bench.assess(lambda seen: seen._replace(resources=(opened_of(bench.tb).parts.off_limits,)))
 
@@ -249,6 +256,7 @@ REFUSES: dict[
     Safeguard, tuple[Callable[[Bench], None], type[BaseException] | tuple[type[BaseException], ...]]
 ] = {
     Safeguard.SUSPECT: (_suspect, takeback.TakebackError),
+    Safeguard.STOP: (_stopped, takeback.Stopped),
     Safeguard.KEY: (lambda bench: bench.terms(key="taken"), takeback.KeyReused),
     Safeguard.STORE: (_own_store, takeback.Refused),
     Safeguard.LOSS: (_loss, takeback.NoRemedy),

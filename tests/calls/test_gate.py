@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,6 +16,8 @@ from takeback.model.effect import State
 from takeback.runs.run import core_of
 from tests.calls import post
 from tests.calls.post import send_mail, send_parcel
+
+ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +57,25 @@ def test_whoever_asked_cannot_approve(tb: takeback.Takeback) -> None:
     effect = asked(tb)
     with pytest.raises(takeback.Denied):
         tb.approve(effect, by="writer", answer="cannot be undone")
-    with pytest.raises(takeback.Misuse):
-        tb.approve(effect, by=" ", answer="cannot be undone")
+    assert tb.pending() == (effect,)
+
+
+def test_a_process_that_holds_the_run_of_an_agent_is_the_agent(tb: takeback.Takeback) -> None:
+    with tb.run("write", agent="writer") as run:
+        with pytest.raises(takeback.AwaitingApproval) as waiting:
+            run.call(send_mail, "anna")
+        (effect,) = tb.pending()
+        for decide in (tb.approve, tb.deny):
+            with pytest.raises(takeback.Refused, match="the agent 'writer' is this process"):
+                decide(waiting.value.effect or "", by="bea")
+        refused = told(tb, "approve", effect.id, "--answer", "cannot be undone")
+        assert refused.returncode == 3
+        assert "the agent 'writer' started this process" in refused.stderr
+        assert tb.pending() == (effect,)
 
 
 def test_it_is_called_once_by_the_run_that_asked(tb: takeback.Takeback) -> None:
-    with tb.run("write", agent="writer") as run:
+    with tb.run("write") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna")
         with pytest.raises(takeback.AwaitingApproval):
@@ -87,7 +103,7 @@ def test_a_run_that_waits_for_a_person_can_be_gone_on_with(tb: takeback.Takeback
 
 
 def test_what_was_approved_is_what_is_called(tb: takeback.Takeback) -> None:
-    with tb.run("write", agent="writer") as run:
+    with tb.run("write") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna", "pay 10", key="mail-1")
         tb.approve(told.value.effect or "", by="bea", answer="cannot be undone")
@@ -160,7 +176,7 @@ def test_after_a_no_it_is_another_proposal(tb: takeback.Takeback) -> None:
         with pytest.raises(takeback.AwaitingApproval) as first:
             run.call(send_mail, "anna", key="mail-1")
         tb.deny(first.value.effect or "", by="bea")
-        with pytest.raises(takeback.Refused, match="bea said no") as again:
+        with pytest.raises(takeback.Refused, match="gave the name bea[)] said no") as again:
             tb.approve(first.value.effect or "", by="kim", answer="cannot be undone")
         assert "another proposal" in again.value.hint
         with pytest.raises(takeback.Denied):
@@ -204,13 +220,14 @@ def test_what_a_run_asked_for_ends_with_it(tb: takeback.Takeback, how: str) -> N
     assert post.sent() == ["mail anna hello"]
 
 
-@pytest.mark.parametrize(("decide", "note"), [("yes", "bea said yes."), ("no", "bea said no. She left.")])
+@pytest.mark.parametrize(("decide", "note"), [("yes", " said yes."), ("no", " said no. She left.")])
 def test_what_was_decided_and_not_asked_for_again_ends_with_it_too(
     tb: takeback.Takeback, decide: str, note: str
 ) -> None:
     effect = ended(tb, "closed", decide)
     assert effect.state is State.ABORTED
-    assert effect.note == f"{note} Its run ended without asking for it again."
+    who = f"{ME} (not proven, gave the name bea)"
+    assert effect.note == f"{who}{note} Its run ended without asking for it again."
 
 
 def test_the_end_and_what_it_gives_up_are_recorded_together(
@@ -311,15 +328,15 @@ def test_of_two_who_decide_at_once_the_first_has_decided(
         return "cannot be undone"
 
     monkeypatch.setattr(approval, "challenge", no_first)
-    with pytest.raises(takeback.Refused, match="kim said no"):
+    with pytest.raises(takeback.Refused, match="gave the name kim[)] said no"):
         tb.approve(effect, by="bea", answer="cannot be undone")
 
 
 @pytest.mark.parametrize(
     ("decide", "words"),
     [
-        (["approve", "--answer", "cannot be undone"], "by bea; its run makes it when it asks again"),
-        (["deny", "--why", "She left."], "by bea (She left.); its run learns it when it asks again"),
+        (["approve", "--answer", "cannot be undone"], "gave the name bea); its run makes it when it asks again"),
+        (["deny", "--why", "She left."], "gave the name bea) (She left.); its run learns it when it asks again"),
     ],
 )
 def test_what_is_decided_is_not_told_as_waiting_for_a_decision(

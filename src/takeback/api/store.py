@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
+    from takeback.engine.stop import StopsInForce
     from takeback.model.plan import Plan
     from takeback.runs.core import RunCore
     from takeback.runs.verbs import Path
@@ -77,6 +78,12 @@ class OpenStore:
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         return _wire(self, self._room)
+
+    @cached_property
+    def stops(self) -> "StopsInForce":
+        from takeback.engine.stop import StopsInForce
+
+        return StopsInForce(self.store.journal)
 
     @cached_property
     def belonging(self) -> Belonging:
@@ -252,4 +259,5 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         progress,
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
+        opened.stops,
     )

@@ -300,7 +300,7 @@ def _clear(opened: OpenStore) -> None:
     from takeback.sandbox import ability
 
     ability.clear(opened.store.path)
-    for name in ("commands", "wholes"):
+    for name in ("commands", "wholes", "rehearsals"):
         clear(os.path.join(opened.store.path, name))
 
 

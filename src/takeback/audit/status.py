@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import traits_of
 from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
-from takeback.audit.views import dropped_json, iso
+from takeback.audit.views import dropped_json, iso, stop_json
+from takeback.engine.stop import stops
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.lifecycle import ACCEPTS
 from takeback.model.run import RunInfo, RunState, is_due, needs_attention
 from takeback.model.settings import Limits, Settings
+from takeback.model.stop import Stop
 from takeback.storage.disk import is_full
 from takeback.storage.notes import GivenUp, untold
 from takeback.storage.protocols import Query
@@ -69,6 +71,7 @@ class Status(NamedTuple):
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot continue without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker has taken
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
+    stops: tuple[Stop, ...] = ()  # in force
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -125,6 +128,7 @@ def look(store: Store, size: int, now: int) -> Status:
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(info for info in unfinished if is_due(info, now) and store.leases.free(info.id, now)),
         dead=dead_runs(store, now),
+        stops=stops(store.journal),
     )
 
 
@@ -224,6 +228,7 @@ def status_json(status: Status) -> dict[str, Any]:
             *(info.id for info in (*status.attention, *(one.info for one in status.dead))),
             *(one.effect for one in status.given_up),
         ],
+        "stops": [stop_json(one) for one in status.stops],
         "dead": [dead_json(one) for one in status.dead],
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple, Protocol
 
 from takeback.adapters.protocol import traits_of
 from takeback.engine.parts import Parts
-from takeback.errors import ApprovalExpired, Denied, Misuse, RecordInvalid, Refused
+from takeback.errors import ApprovalExpired, Denied, RecordInvalid, Refused
 from takeback.model.change import Change, intent
 from takeback.model.effect import Effect, State, waits_for_approval
 from takeback.model.functions import as_json
 from takeback.model.ids import short
+from takeback.model.person import Person, person_recorded, recorded
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.remedy import Strategy
 from takeback.model.run import UNFINISHED, Lease, OnDeath, RunState
@@ -34,12 +35,12 @@ def refuse_unsettleable(effect: Effect) -> None:
         )
 
 
-def settle(parts: Parts, lease: Lease, effect: Effect, happened: bool, receipt: Any, by: str) -> None:
+def settle(parts: Parts, lease: Lease, effect: Effect, happened: bool, receipt: Any, person: Person) -> None:
     """Recorded with the person who said it. Looked at again under the lease: it may have been settled in between."""
     (effect,) = parts.journal.effects(Query(ids=(effect.id,)))
     refuse_unsettleable(effect)
     kind, what = (Kind.DONE, "it happened") if happened else (Kind.ABORT, "it did not happen")
-    body: dict[str, Any] = {"why": f"{by or 'someone'} says that {what}.", "by": by}
+    body: dict[str, Any] = {"why": f"{person.in_words()} says that {what}.", **recorded(person)}
     if happened and receipt is not None:
         body["receipt"] = {"result": as_json(receipt, "The receipt")}
     parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body)])
@@ -62,7 +63,7 @@ class Books(Protocol):
 
 class Decision(NamedTuple):
     approved: bool
-    by: str
+    by: Person
     at: int
     digest: str
     why: str = ""
@@ -141,15 +142,15 @@ def _decided(effect: Effect, decision: Decision) -> Refused:
 
 
 def decide(
-    books: Books, effect: Effect, approved: bool, by: str, answer: str, why: str = "", *, now: int
+    books: Books, effect: Effect, approved: bool, by: Person, answer: str, why: str = "", *, now: int
 ) -> None:
     """Recorded with the exact proposal. No lease is needed: the run that asked may be waiting."""
     refuse_undecidable(books, effect, now)
-    if not by.strip():
-        raise Misuse("An approval needs the name of who gives it.", hint="For example --by bea.")
-    if effect.agent and by == effect.agent:
+    if effect.agent and effect.agent in (by.remark, by.name):
         raise Denied(
-            f"{by} asked for it and cannot approve it.", hint="Someone else has to.", effect=effect.id
+            f"{effect.agent} asked for it and cannot approve it.",
+            hint="Someone else has to.",
+            effect=effect.id,
         )
     if approved and answer.strip().lower() != challenge(effect):
         raise Refused(
@@ -157,7 +158,7 @@ def decide(
             hint=f'Say that you know: --answer "{challenge(effect)}".',
             effect=effect.id,
         )
-    body: dict[str, Any] = {"approved": approved, "by": by, "digest": digest_of(effect.change)}
+    body: dict[str, Any] = {"approved": approved, **recorded(by), "digest": digest_of(effect.change)}
     if why:
         body["reason"] = why
     try:
@@ -175,12 +176,12 @@ def decide(
 def decision_on(books: Books, effect: Effect) -> Decision | None:
     for record in books.journal.records(kinds=(Kind.DECIDE,), effect=effect.id):
         body, why = record.body, record.body.get("reason", "")
-        return Decision(body["approved"], body["by"], record.at, body["digest"], why, record.seq)
+        return Decision(body["approved"], person_recorded(body), record.at, body["digest"], why, record.seq)
     return None
 
 
 def in_words(decision: Decision) -> str:
-    return f"{decision.by} said {'yes' if decision.approved else 'no'}. {decision.why}".strip()
+    return f"{decision.by.in_words()} said {'yes' if decision.approved else 'no'}. {decision.why}".strip()
 
 
 class Proposal(NamedTuple):

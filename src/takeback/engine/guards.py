@@ -16,6 +16,7 @@ from takeback.model.resource import display, overlaps
 
 class Safeguard(StrEnum):
     SUSPECT = "the store is not suspect"
+    STOP = "an agent or a run that was stopped does nothing more"
     KEY = "a key is used once"
     STORE = "takeback's own store stays out of it"
     LOSS = "a loss is allowed by name, or refused"
@@ -46,6 +47,7 @@ _CODE = "a function is not recorded, so it cannot be asked again; the content is
 
 WRITE = Door("write", "the adapter")
 UNDO = Door("undo", "the adapter", {
+    Safeguard.STOP: "what is stopped can still be taken back; `redo` asks before it comes here",
     Safeguard.KEY: "an effect is undone once: the journal says whether it is",
     Safeguard.ROOM: "the reserve of the store is there for undo",
     Safeguard.APPROVAL: "undo is the way back that was approved",
@@ -78,6 +80,7 @@ APPLY = Door("apply", "the adapter", {
     Safeguard.GIVE_WAY: _DECIDED,
 }, waits=True)  # fmt: skip
 DROP = Door("drop", "no one", {
+    Safeguard.STOP: "nothing is made, and what the stop interrupted is saved here",
     Safeguard.KEY: "a change that is not made uses no key",
     Safeguard.ROOM: "it was asked before the content was saved; without room the drop is final",
     Safeguard.APPROVAL: "applying the change asks, since it is then that it is made",

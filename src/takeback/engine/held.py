@@ -5,6 +5,7 @@ from takeback.engine.drop import drop_held, size_of
 from takeback.engine.guards import APPLY, HOLD, refuse_assessed
 from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.settle import abort, carry_out
+from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import Ready, Terms, announced, prepared, propose, ready
 from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
@@ -63,6 +64,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
 def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assessment]:
     """As it would be made now. Raises where it cannot be; changes nothing."""
     parts.refuse_if_suspect()
+    refuse_stopped(parts, effect.agent, effect.run)
     if effect.waits_for != PERSON and effect.state is not State.DROPPED:
         raise _not_held(effect)
     if effect.phase.gate and waits_for_approval(effect):

@@ -12,6 +12,7 @@ from takeback.model.effect import Effect, State, intent_body
 from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import to_json
+from takeback.model.stop import Stop
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
 
@@ -43,6 +44,7 @@ class Parts(NamedTuple):
     tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
     # All writes in the block as one transaction; None where that takes more time, not less.
     at_once: Callable[[], AbstractContextManager[Any]] | None = None
+    stops: Callable[[], tuple[Stop, ...]] = tuple  # in force, as known a moment ago
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:

@@ -6,6 +6,7 @@ from takeback.adapters.protocol import FoundChange, Watcher
 from takeback.engine.guards import WATCH, refuse_assessed, refuse_unmet
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, stage_of
 from takeback.engine.settle import abort
+from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import Terms, prepared, propose, proposed, recorded
 from takeback.errors import Corrupt, KeyReused, StoreBusy
 from takeback.model.change import ASKED, Change
@@ -23,6 +24,8 @@ NOTHING = "No change of it was seen."  # someone else's: there may be some that 
 def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     """Durable before the first change: the proposal names the baseline, from which recovery can tell what was done."""
     parts.refuse_if_suspect()
+    if not terms.happened:
+        refuse_stopped(parts, terms.agent, lease.run)
     if not terms.fresh and (earlier := recorded(parts, change, terms.key, WATCH)):
         raise KeyReused(
             f"The change with key {terms.key!r} was made before: {earlier.change.summary}.",

@@ -19,6 +19,7 @@ from takeback.engine.guards import (
 )
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort, carry_out, sentence_of, way_out
+from takeback.engine.stop import refuse_stopped
 from takeback.errors import Drifted, InDoubt, KeyReused, NoRemedy, StoreBusy, Stuck, Superseded, Unavailable
 from takeback.model.change import Change, Staged, intent
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -56,6 +57,7 @@ class Terms(NamedTuple):
     asked: str = ""  # what that step asked for, as a digest
     decide: Callable[[Change], Change] | None = None  # right before the intent, by what the journal says then
     fresh: bool = False  # nothing in the journal has the key
+    happened: bool = False  # of what is watched: it is in the world already, and only recorded
 
 
 class Ready(NamedTuple):
@@ -81,6 +83,9 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
 def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) -> Ready | None:
     """Looked at, guarded, approved and prepared. None if it would change nothing."""
     parts.refuse_if_suspect()
+    stoppable = Safeguard.STOP not in door.without
+    if stoppable:
+        refuse_stopped(parts, terms.agent, lease.run)
     adapter = adapter_of(parts, change.adapter)
     asks = not terms.fresh and Safeguard.KEY not in door.without
     earlier = recorded(parts, change, terms.key, door) if asks else None
@@ -104,6 +109,8 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
     try:
         # The last look. It is somebody's code and may take long: a signal ends it.
         refuse_unmet(terms.expects)
+        if stoppable:
+            refuse_stopped(parts, terms.agent, lease.run)  # capturing and checking may have taken long
     except BaseException as error:
         _give_up(parts, lease, made, terms, error)
         raise

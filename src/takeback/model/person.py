@@ -21,3 +21,28 @@ class Person(NamedTuple):
     @property
     def is_proven(self) -> bool:
         return self.known_by in (KnownBy.KEY, KnownBy.USER, KnownBy.LOGIN)
+
+    def in_words(self) -> str:
+        """For a reader: the name, and what it rests on."""
+        if self.is_proven:
+            return self.name
+        said = f"{self.known_by.value}, gave the name {self.remark}" if self.remark else self.known_by.value
+        return f"{self.name} ({said})" if self.name else self.remark or "someone"
+
+
+def recorded(person: Person) -> dict[str, str]:
+    """As records have it."""
+    told = {
+        "by": person.name,
+        "known_by": person.known_by.value,
+        "detail": person.detail,
+        "remark": person.remark,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def person_recorded(body: dict[str, str]) -> Person:
+    """From a record of any age; of old ones only the typed name is known."""
+    known = body.get("known_by", KnownBy.NOTHING.value)
+    known_by = KnownBy(known) if known in set(KnownBy) else KnownBy.NOTHING
+    return Person(body.get("by", ""), known_by, body.get("detail", ""), body.get("remark", ""))

@@ -24,12 +24,13 @@ from typing import Any, NamedTuple, cast
 import takeback
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Corrupt, Refused, TakebackError
-from takeback.frontends.agents.client import AGENTS, OWN, RECORD, RUN
+from takeback.frontends.agents.client import RECORD, RUN
 from takeback.frontends.agents.event import unexpected
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.relay import BEFORE, PLUGIN_SWITCH, ROOT, plugin_of
 from takeback.frontends.agents.sessions import Sessions
 from takeback.frontends.agents.starter import StarterLink
+from takeback.storage.daemon_socket import AGENTS, OWN
 from takeback.storage.sqlite.store import exists, was_there
 
 IDLE_SECONDS = 600
@@ -301,7 +302,7 @@ class Daemon:
                 parent = _agent(parent)
             event = dialect.read(payload, request.environment, parent)
             answer = self._sessions.answer(event, request.environment)
-            if answer.refusal:
+            if answer.refusal and not answer.final:
                 answer = answer._replace(refusal=_refused(request, answer.refusal))
             return dialect.answer(event, payload, answer)
         except TakebackError as error:

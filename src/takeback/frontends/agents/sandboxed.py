@@ -202,7 +202,7 @@ def _caller(
 
 def _is_hooked(store: str, parent: int) -> bool:
     """Whether the hooks of this agent run: then it has no call that is not noted."""
-    from takeback.frontends.agents.client import AGENTS, ask
+    from takeback.storage.daemon_socket import AGENTS, ask
 
     known = (ask(store, AGENTS) or b"").split(b"\n")
     return any(line.startswith(b"%d " % parent) for line in known)

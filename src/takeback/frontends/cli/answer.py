@@ -45,7 +45,8 @@ _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 # What a person decides about, so that a coding agent cannot: of some commands only these subcommands.
 OF_A_PERSON: Mapping[str, tuple[str, ...]] = {
-    "console": (), "forget": (), "sweep": (), "discard": (), "approve": (), "pin": (), "unpin": (),
+    "console": (), "forget": (), "sweep": (), "discard": (), "approve": (), "deny": (), "settle": (), "pin": (),
+    "unpin": (),
     "hook": ("install", "uninstall", "mode"), "store": ("make", "copy", "reopen", "trust"),
 }  # fmt: skip
 
@@ -181,9 +182,9 @@ def _run(words: list[str], made: list[str]) -> int:
     options = _options(name, command, words)
     refuse_nameless(_own_words(words), options)
     if name in OF_A_PERSON:
-        from takeback.frontends.cli.session.agent_above import refuse_below_agent
+        from takeback.frontends.cli.session.for_a_person import refuse_of_agent
 
-        refuse_below_agent(name, OF_A_PERSON[name], options)
+        refuse_of_agent(name, OF_A_PERSON[name], options)
     gc.enable()
     screen = screen_for(options.json, options.quiet, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either

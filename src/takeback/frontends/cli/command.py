@@ -102,7 +102,7 @@ YES = flag("--yes", "do not ask")
 ALL_PROJECTS = flag("--all", "of all projects, not only of this one")
 RUN = option("--run", "R", "make it part of this run (a new one if there is none)")
 NUMBER = option("-n", "N", "at most N (20; 0: all)", type=number_of, default=20, dest="number")
-BY = option("--by", "NAME", "who decides; else USER", default="")
+BY = option("--by", "NAME", "a remark on who decides; the account of this process is what counts", default="")
 NO_NETWORK = flag("--no-network", "without network")
 TIMEOUT = option("--timeout", "S", "end it after this many seconds")
 # An option of another name, before there was one word for one thing: what it is called now.
@@ -337,6 +337,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "pending": ("list the calls that wait for an approval", "takeback pending"),
         "approve": ("approve a proposed call", "takeback approve k3f9a2bq"),
         "deny": ("deny a proposed call", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+        "stop": (
+            "stop an agent, a run or everything, until a person lifts it",
+            "takeback stop --agent claude-code --why 'it deletes too much'",
+        ),
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
@@ -368,6 +372,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "recover": ("recover after a crash; retry stuck effects", "takeback recover"),
         "verify": ("check the store for damage", "takeback verify --read-data"),
         "doctor": ("check what works on this machine", "takeback doctor"),
+        "rehearse": ("try on a copy whether effects can be undone", "takeback rehearse @ --cascade"),
         "forget": ("delete undo data, by policy or by name", "takeback forget --dry-run"),
         "sweep": ("delete bytes that nothing needs any more", "takeback sweep"),
         "store": (

@@ -1,6 +1,5 @@
 """`approve`: say yes to what was proposed."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING
 from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse
 from takeback.frontends.cli.command import BY, Asked, Command, flag, option, positional
 from takeback.frontends.cli.commands.pending import proposal_json, say_proposal
 from takeback.frontends.cli.output.screen import from_here
@@ -38,7 +36,7 @@ def _approve(asked: Asked) -> int:
         if not answer and screen.terminal and sys.stdin.isatty():
             say_proposal(screen, effect)
             answer = input(f'Type "{challenge(effect)}" to approve it: ')
-        return tb.approve(effect, by=who_decides(options.by), answer=answer)
+        return tb.approve(effect, by=options.by, answer=answer)
 
     return decided(asked, approve, "approved; its run makes it when it asks again")
 
@@ -60,13 +58,6 @@ def decided(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: 
         give(asked, tb, effect_json(decided))
         asked.screen.say(f"{short(decided.id)} {from_here(decided.change.summary)}: {told}.")
     return 0
-
-
-def who_decides(given: str) -> str:
-    who = given or os.environ.get("USER", "") or os.environ.get("LOGNAME", "")
-    if not who:
-        raise Misuse("Cannot find your user name.", hint="Give it: --by NAME.")
-    return who
 
 
 COMMAND = Command(_approve, _ARGUMENTS)

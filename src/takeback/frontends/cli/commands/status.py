@@ -8,6 +8,7 @@ from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.commands.stop import say_stop
 from takeback.frontends.cli.output.attention import tell_attention, tell_inbox
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.log_table import done_in
@@ -73,13 +74,17 @@ def _was_read(store: Store) -> None:
     """A person has seen what was noticed of the hooks; an agent with a terminal is none."""
     if store.hook_note and os.path.exists(store.hook_note):
         from takeback.frontends.agents.evidence import was_read
-        from takeback.frontends.cli.session.agent_above import agent_above
+        from takeback.runs.agent_above import agent_above
 
         if not agent_above(store.path):
             was_read(store.hook_note)
 
 
 def _tell(screen: Screen, status: Status) -> None:
+    for one in status.stops:
+        say_stop(screen, one)
+    if status.stops:
+        screen.hint("`takeback stop --lift` ends a stop.")
     states = status.states
     cap = status.limits.store
     screen.say(

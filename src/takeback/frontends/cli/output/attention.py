@@ -63,7 +63,7 @@ def standing_of(one: "Proposal") -> str:
     if one.decision is None:
         told = "not decided yet"
     else:
-        told = f"by {one.decision.by}" + (f" ({one.decision.why})" if one.decision.why else "")
+        told = f"by {one.decision.by.in_words()}" + (f" ({one.decision.why})" if one.decision.why else "")
     if one.never:
         return f"{told}, and {one.never}: it is not made"
     if one.decision is None:
