@@ -34,6 +34,7 @@ GETS: Mapping[str, Callable[[Visit], Answer]] = {
     "/approval/{id}": people_page.request_page,
     "/doubts": people_page.doubts,
     "/dead": people_page.dead,
+    "/rehearsals": store_page.rehearsals,
     "/store": store_page.page,
     "/store/figures": store_page.figures,
 }
@@ -43,6 +44,8 @@ POSTS: Mapping[str, tuple[Role, Callable[[Visit], Answer]]] = {
     "/approval/{id}": (_A, people_page.decide),
     "/doubt/{id}": (_O, people_page.settle),
     "/dead": (_O, people_page.recover),
+    "/stop": (_A, people_page.stop),
+    "/lift": (_O, people_page.lift),
 }
 
 
@@ -59,8 +62,9 @@ def application(console: Console, place: ConsolePlace, came_in: Callable[[], Non
 
     def render(name: str, data: Mapping[str, Any], visitor: Visitor | None) -> str:
         around: dict[str, Any] = {"visitor": visitor, "csrf": visitor.csrf if visitor else "", "Role": Role}
-        inbox: Mapping[str, Any] = timeline.inbox(console.tb) if visitor and "_part" not in name else {}
-        return templates.get_template(name).render(**around, inbox=inbox, **data)
+        if visitor and "_part" not in name:
+            around |= timeline.around(console.tb)
+        return templates.get_template(name).render(**around, **data)
 
     pages = _Pages(console, news, render)
     routes = [

@@ -4,6 +4,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,21 +15,36 @@ from takeback.frontends.cli.output.screen import ago, ahead, clean, counted, sec
 from takeback.model.ids import short
 from takeback.model.resource import display
 from takeback.model.settings import bytes_in_words
+from takeback.policy.secrets import masked, masked_json
 
 HERE = os.path.dirname(__file__)
 _MOST = 4_000  # characters of one value
 _BRIEF = 28
+_SHORT = 200
 _MOST_STACKED = 3  # marks over one letter
 
 
 def visible(value: Any, most: int = _MOST) -> Any:
-    """Text in which each character can be seen: control, zero-width and direction characters become escapes; too many
-    marks over one letter and text without end are cut."""
+    """Text without secrets, in which each character can be seen: control, zero-width and direction characters become
+    escapes; too many marks over one letter and text without end are cut."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    left = len(value) - most
-    text = _unstacked(clean(value[:most] if left > 0 else value))
-    return f"{text} … and {left:,} more characters" if left > 0 else text
+    return _short_visible(value) if len(value) <= min(_SHORT, most) else _visible(value, most)
+
+
+def _visible(text: str, most: int) -> str:
+    left = len(text) - most
+    told = plain(masked(text[:most] if left > 0 else text))
+    return f"{told} … and {left:,} more characters" if left > 0 else told
+
+
+@lru_cache(maxsize=4096)  # names and states come again on every line
+def _short_visible(text: str) -> str:
+    return _visible(text, _SHORT)
+
+
+def plain(text: str) -> str:
+    return _unstacked(clean(text))
 
 
 def _unstacked(text: str) -> str:
@@ -55,9 +71,9 @@ def text_of(line: bytes) -> str:
 def pretty(text: str) -> list[str]:
     """JSON as lines, if it is some."""
     try:
-        told = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        told = json.dumps(masked_json(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        told = text
+        told = masked(text)
     return told[: 4 * _MOST].split("\n")
 
 
@@ -116,5 +132,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(_FILTERS)
-    made.globals.update({"address": _linked, "raw": raw, "counted": counted})
+    shared: dict[str, Any] = made.globals  # pyright: ignore[reportAssignmentType]
+    shared.update({"address": _linked, "raw": raw, "counted": counted})
     return made

@@ -8,6 +8,7 @@ from takeback.api import now, opened_of
 from takeback.audit.runs import dead_runs, unsettled
 from takeback.audit.status import in_doubt_now
 from takeback.engine.approval import Proposal, as_it_stands, challenge, digest_of, proposals, waits_until
+from takeback.engine.stop import lift as lift_stops
 from takeback.errors import Drifted, Misuse
 from takeback.frontends.cli.commands.status import SETTLING
 from takeback.frontends.cli.output.attention import standing_of
@@ -156,3 +157,30 @@ def recover(visit: Visit) -> Answer:
 
     job = visit.console.jobs.start("Recover what dead processes left", visit.visitor, "/dead", work)
     return Sent(f"/job/{job.id}")
+
+
+def stop(visit: Visit) -> Answer:
+    """Stop everything, an agent or a run; or lift that."""
+    tb, why = visit.tb, visit.word("why")
+    hand, by = hand_of(tb, visit.visitor), visit.visitor.person.name
+    kind, _, name = visit.word("what").partition(":")
+    if kind not in ("all", "agent", "run") or (kind != "all" and not name):
+        raise Misuse("Say what to stop: everything, an agent or a run.", hint="Nothing was stopped.")
+    aim: dict[str, Any] = {"everything": True} if kind == "all" else {kind: name}
+    hand.stop(**aim, why=why, by=by)
+    return Sent(_back(visit))
+
+
+def lift(visit: Visit) -> Answer:
+    """Of the stops that were shown: one that was made since stays."""
+    seqs = {int(one) for one in visit.words("stop") if one.isascii() and one.isdigit()}
+    hand = hand_of(visit.tb, visit.visitor)
+    if meant := [one for one in hand.stops() if one.seq in seqs]:
+        lift_stops(hand.store.journal, meant, visit.visitor.person, visit.word("why"))
+    return Sent(_back(visit))
+
+
+def _back(visit: Visit) -> str:
+    """The page that the button was on, if it is one of ours."""
+    back = visit.word("back")
+    return back if back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable() else "/"

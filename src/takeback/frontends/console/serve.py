@@ -21,6 +21,7 @@ from takeback.frontends.console.visit import Console
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
+_LOOKS = 0.05  # seconds between two looks whether it should end
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -43,6 +44,7 @@ class Served(NamedTuple):
 
     address: str
     link: str  # opens it once; "" if there are accounts
+    end: Callable[[], None]  # ends the console; from any thread
 
 
 def refuse_open(wishes: ServingWishes) -> None:
@@ -179,23 +181,27 @@ def serve(tb: "Takeback", wishes: ServingWishes, tell: Callable[[Served], None])
         scheme = "https" if place.is_secure else "http"
         address = wishes.origins[0] if wishes.origins else f"{scheme}://{wishes.host}:{port}"
 
+        server = _server(wishes)
+
+        def end() -> None:
+            server.should_exit = True
+
         def link() -> None:
             token = f"{address}/enter?token={entrance.new_token()}" if entrance.takes_tokens else ""
-            tell(Served(address, token))
+            tell(Served(address, token, end))
 
         app, news = application(console, place, link)
+        server.config.app = app
         link()
-        _run(app, [made], news.end, wishes)
+        _run(server, [made], news.end)
         console.jobs.finish()
 
 
-def _run(app: Any, sockets: Sequence[socket.socket], end: Callable[[], None], wishes: ServingWishes) -> None:
-    import asyncio
-
+def _server(wishes: ServingWishes) -> Any:
     import uvicorn
 
     config = uvicorn.Config(
-        app,
+        "",
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -207,18 +213,26 @@ def _run(app: Any, sockets: Sequence[socket.socket], end: Callable[[], None], wi
         ssl_certfile=wishes.certificate or None,
         ssl_keyfile=wishes.key or None,
     )
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
 
-    async def until_signal() -> None:
+
+def _run(server: Any, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
+    """Until a signal, or until someone sets `should_exit`. The streams are ended first: no one would else."""
+    import asyncio
+
+    async def until_told() -> None:
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            end()
             server.should_exit = True
 
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop)
-        await server._serve(list(sockets))  # pyright: ignore[reportPrivateUsage]
+        serving = asyncio.create_task(server._serve(list(sockets)))  # pyright: ignore[reportPrivateUsage]
+        while not (server.should_exit or serving.done()):
+            await asyncio.sleep(_LOOKS)
+        end_streams()
+        await serving
 
-    asyncio.run(until_signal())
+    asyncio.run(until_told())

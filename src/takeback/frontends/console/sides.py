@@ -13,6 +13,7 @@ from takeback.errors import TakebackError
 from takeback.frontends.console.paper import text_of
 from takeback.model.effect import Effect
 from takeback.model.resource import display
+from takeback.policy.secrets import masked_lines
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -86,9 +87,22 @@ def _of_rows(part: DiffPart) -> ShownPart:
 
 def shown(part: DiffPart, whole: bool = False) -> ShownPart:
     most = 25 * _MOST_LINES if whole else _MOST_LINES
-    rows = tuple(islice(side_by_side(part.lines), most))
-    more = max(0, len(part.lines) - len(rows)) if len(rows) == most else 0
+    rows = tuple(islice(side_by_side(without_secrets(part.lines[: 2 * most])), most))
+    more = (
+        max(0, len(part.lines) - len(rows)) if len(rows) == most else 0
+    )  # about: two lines may stand in one row
     return ShownPart(part.resource, display(part.resource), part.words, rows, (), more)
+
+
+def without_secrets(lines: Sequence[bytes]) -> list[bytes]:
+    """The lines of a diff. A key in several lines is found on either side."""
+    marks = [line[:1] for line in lines]
+    texts = [line[1:].decode("utf-8", "surrogateescape") for line in lines]
+    for side in (b" -", b" +"):
+        of_side = [n for n, mark in enumerate(marks) if mark and mark in side]
+        for n, text in zip(of_side, masked_lines(texts[n] for n in of_side), strict=True):
+            texts[n] = text
+    return [mark + text.encode("utf-8", "surrogateescape") for mark, text in zip(marks, texts, strict=True)]
 
 
 def side_by_side(lines: Sequence[bytes]) -> Iterator[DiffRow]:

@@ -30,7 +30,7 @@ class SignedJournal:
 
     def _signed(self, draft: Draft) -> Draft:
         decided = draft.kind in _SIGNED or draft.body.get("by") == self._said["by"]
-        return draft._replace(body={**self._said, **draft.body}) if decided else draft
+        return draft._replace(body={**draft.body, **self._said}) if decided else draft
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)

@@ -56,3 +56,19 @@ def _look(tb: "Takeback") -> StoreFigures:
     return StoreFigures(
         look(tb.store, tb.size(), now()), tuple(going[:_MOST]), len(going), len(verdicts) - len(going)
     )
+
+
+def rehearsals(visit: Visit) -> Answer:
+    """When a way back of each kind was last proven, and which are known not to work."""
+    from takeback.audit.rehearsals import proven, unfit
+    from takeback.model.rehearsal import Proof, Proven
+    from takeback.runs.rehearsals.choice import with_every_kind
+
+    journal = visit.tb.store.journal
+    kinds = with_every_kind(journal, proven(journal), Proven(0, Proof.CANNOT))
+    data = {
+        "kinds": [(adapter, strategy, one) for (adapter, strategy), one in sorted(kinds.items())],
+        "unfit": unfit(journal)[:_MOST],
+        "days": visit.tb.store.settings.rehearse_days,
+    }
+    return Shown("rehearsals.html", data)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now, opened_of
@@ -197,14 +198,20 @@ def agents(tb: "Takeback") -> list[str]:
     return [agent for (agent,) in rows]
 
 
-def inbox(tb: "Takeback") -> Mapping[str, Any]:
-    """What waits for a person, for the head of each page. Few at any time, and found by an index."""
+def around(tb: "Takeback") -> Mapping[str, Any]:
+    """For the head of each page: what waits for a person, and what is stopped. Few at any time, found by an index."""
     from takeback.audit.status import in_doubt_now
     from takeback.engine.approval import proposals
+    from takeback.engine.stop import in_words, stops
 
-    try:
+    told: dict[str, Any] = {
+        "stops": (),
+        "stoppable": agents(tb),
+        "inbox": {"approvals": "?", "in_doubt": "?"},
+    }
+    with suppress(TakebackError):  # damage: the page itself says more
+        told["stops"] = [(one.seq, in_words(one), one.at) for one in stops(tb.store.journal)]
         waiting = [one for one in proposals(tb.store, now()) if not one.decision and not one.never]
         doubts = sum(1 for _ in in_doubt_now(tb.store, now()))
-    except TakebackError:
-        return {"approvals": "?", "in_doubt": "?"}
-    return {"approvals": len(waiting), "in_doubt": doubts}
+        told["inbox"] = {"approvals": len(waiting), "in_doubt": doubts}
+    return told

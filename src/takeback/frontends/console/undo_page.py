@@ -113,7 +113,8 @@ def carry_out(visit: Visit) -> Answer:
         hand = hand_of(visit.tb, visit.visitor, job.progress, job.said.append)
         bind(hand, plan)
         if wish.session or wish.prompt:
-            from takeback.frontends.agents.client import RECORD, ask
+            from takeback.frontends.agents.client import RECORD
+            from takeback.storage.daemon_socket import ask
 
             ask(visit.tb.path, RECORD)  # what processes of the agent did since its last call counts too
         return planned(hand, wish, dry_run=False)

@@ -38,8 +38,7 @@ class Visitor(NamedTuple):
     def said(self) -> dict[str, str]:
         """As a record keeps it."""
         told = {"by": self.person.name, "known_by": self.person.known_by.value, "role": self.role.value}
-        optional = {"detail": self.person.detail, "remark": self.person.remark}
-        return told | {name: value for name, value in optional.items() if value}
+        return told | {"detail": self.person.detail}
 
 
 class Console(NamedTuple):
