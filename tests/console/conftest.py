@@ -155,13 +155,18 @@ def console(serving: Serve) -> Running:
     return serving()
 
 
-@pytest.fixture
-def team(serving: Serve, tmp_path: Path) -> Running:
-    """With an account for each role; its name is that of the role."""
-    place = tmp_path / "accounts.json"
+@pytest.fixture(scope="session")
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One for each role; its name is that of the role. Making them takes a while, as it should."""
+    place = tmp_path_factory.mktemp("accounts") / "accounts.json"
     for role in Role:
         Accounts(str(place)).put(role.value, role, PASSWORD)
-    return serving(accounts=str(place))
+    return str(place)
+
+
+@pytest.fixture
+def team(serving: Serve, accounts: str) -> Running:
+    return serving(accounts=accounts)
 
 
 @pytest.fixture

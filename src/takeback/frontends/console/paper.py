@@ -122,6 +122,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 }
 
 
+@lru_cache(maxsize=1)  # compiling the templates takes a while
 def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(os.path.join(HERE, "templates")),
