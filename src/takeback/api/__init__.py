@@ -232,6 +232,7 @@ class Takeback:
         )
 
     pending = _handed(decisions.pending)
+    proposals = _handed(decisions.proposals)
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)

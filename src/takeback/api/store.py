@@ -16,9 +16,11 @@ from takeback.model.progress import SILENT, CountedBlobs, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import Scope, file_resource
 from takeback.model.run import Lease, OnDeath, RunInfo, RunState
+from takeback.runs.person import account_here
 from takeback.runs.scope import scope_of
 from takeback.runs.selection import effect_named, run_of
 from takeback.storage.owners import alive, myself
+from takeback.storage.people_files import people_here
 from takeback.storage.projects import Belonging
 from takeback.storage.protocols import Blobs
 from takeback.storage.sqlite.store import DiskStore, Store
@@ -260,4 +262,6 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
         opened.stops,
+        partial(account_here, store),
+        people_here,
     )

@@ -28,6 +28,7 @@ from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, is_gated, ordered, reason
 from takeback.model.resource import display
+from takeback.model.ruling import NO_RULE, PolicyAnswer, Ruling
 from takeback.model.run import Lease
 from takeback.policy.checks import Check, needs_name, run_checks
 from takeback.storage.protocols import Query
@@ -58,6 +59,7 @@ class Terms(NamedTuple):
     decide: Callable[[Change], Change] | None = None  # right before the intent, by what the journal says then
     fresh: bool = False  # nothing in the journal has the key
     happened: bool = False  # of what is watched: it is in the world already, and only recorded
+    ruling: Ruling = NO_RULE  # of the policy
 
 
 class Ready(NamedTuple):
@@ -97,13 +99,9 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
     if assessment.changes_nothing and not terms.taken:
         return None
     refuse_assessed(parts, change, assessment, door)
-    if Safeguard.APPROVAL not in door.without and (earlier or is_gated(assessment.offers)):
-        from takeback.engine.gate import gated, passed, waiting
-
-        if earlier is None:
-            asked = proposed(lease, gated(change, assessment, terms), terms)
-            raise waiting(propose(parts, lease, prepared(parts, adapter, asked, assessment)))
-        made = Ready(adapter, passed(parts, lease, adapter, earlier, change, terms), door)
+    asks = terms.ruling.answer is PolicyAnswer.ASK or is_gated(assessment.offers)
+    if Safeguard.APPROVAL not in door.without and (earlier or asks):
+        made = _approved(parts, lease, adapter, earlier, change, assessment, terms, door)
     else:
         made = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms, door)
     try:
@@ -115,6 +113,35 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
         _give_up(parts, lease, made, terms, error)
         raise
     return made
+
+
+def _approved(
+    parts: Parts,
+    lease: Lease,
+    adapter: Adapter,
+    earlier: Effect | None,
+    change: Change,
+    assessment: Assessment,
+    terms: Terms,
+    door: Door,
+) -> Ready:
+    """Prepared once more, if people have approved exactly this; `AwaitingApproval` until then."""
+    from takeback.engine.gate import Asking, drift, gated, passed, waiting, with_state
+
+    asking, why = Asking(terms.asked_at, terms.patience, terms.ruling), ""
+    if earlier:
+        passed(parts, lease, adapter, earlier, change, asking)
+        made = Ready(adapter, earlier, door)
+        if not adapter.traits.calls:
+            made = _prepare(parts, lease, adapter, earlier, assessment, terms, door)
+        why = drift(parts, earlier, made.effect.remedy, assessment, asking)
+        if not why:
+            return made
+        abort(parts, lease, adapter, earlier, f"It was approved, but {why}.")
+    asked = proposed(lease, gated(parts, change, assessment, asking), terms)
+    effect = propose(parts, lease, with_state(prepared(parts, adapter, asked, assessment)))
+    parts.proposed(effect)
+    raise waiting(parts, effect, why)
 
 
 def recorded(parts: Parts, change: Change, key: str, door: Door) -> Effect | None:
@@ -196,7 +223,7 @@ def _prepare(
     # A scratch file with a name outlives a kill, so the journal must know of it first; one without a name does not.
     named = needs_name(terms.checks)
     try:
-        if named:
+        if named and not effect.seq:
             effect = propose(parts, lease, effect)
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
         remedy, why = _capture(parts, adapter, effect, assessment.offers)

@@ -341,6 +341,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "stop an agent, a run or everything, until a person lifts it",
             "takeback stop --agent claude-code --why 'it deletes too much'",
         ),
+        "approver": ("who may approve, and the keys with which they prove it", "takeback approver new bea"),
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",

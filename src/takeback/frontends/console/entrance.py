@@ -58,10 +58,16 @@ class Entrance:
     """Sessions live in the memory of this process: a restart of the console ends all of them."""
 
     def __init__(
-        self, clock: Callable[[], float], accounts: Accounts | None = None, by_proxy: bool = False
+        self,
+        clock: Callable[[], float],
+        accounts: Accounts | None = None,
+        by_proxy: bool = False,
+        is_apart: bool = True,
     ) -> None:
+        """`is_apart`: the console works as another user than the agents, so that they cannot change its accounts."""
         self.accounts = accounts
         self.by_proxy = by_proxy
+        self._known_by = KnownBy.LOGIN if is_apart else KnownBy.NOTHING
         self._clock = clock
         self._lock = threading.Lock()
         self._tokens: set[bytes] = set()
@@ -105,12 +111,12 @@ class Entrance:
                 self.tries.failed(peer, f"account {name}")
                 raise Denied("The name or the password is wrong.", hint="Nothing was changed.")
             self.tries.worked(peer, f"account {name}")
-        return self._begin(Person(name, KnownBy.LOGIN, "account of the console"), role)
+        return self._begin(Person(name, self._known_by, "account of the console"), role)
 
     def vouched(self, name: str) -> str:
         """The cookie for someone of whom the proxy says who it is."""
         role = self.accounts.role_without_password(name) if self.accounts else Role.VIEWER
-        return self._begin(Person(name, KnownBy.LOGIN, "login at the proxy"), role)
+        return self._begin(Person(name, self._known_by, "login at the proxy"), role)
 
     def _begin(self, person: Person, role: Role) -> str:
         cookie, now = secrets.token_urlsafe(32), self._clock()

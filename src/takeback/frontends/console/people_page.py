@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now, opened_of
+from takeback.api.decisions import decide_as, settle_as
 from takeback.audit.runs import dead_runs, unsettled
 from takeback.audit.status import in_doubt_now
-from takeback.engine.approval import Proposal, as_it_stands, challenge, digest_of, proposals, waits_until
+from takeback.engine.approvable import digest_of
+from takeback.engine.approval import Proposal, as_it_stands, proposals
 from takeback.engine.stop import lift as lift_stops
 from takeback.errors import Drifted, Misuse
 from takeback.frontends.cli.commands.status import SETTLING
@@ -30,13 +32,13 @@ class Request(NamedTuple):
     """What someone is asked, made from what would run, not from words of the agent."""
 
     proposal: Proposal
-    effect: Effect
     arguments: str
-    digest: str
-    until: int
-    words: str  # to be typed
     parts: Sequence[Any]
     trouble: str
+
+    @property
+    def effect(self) -> Effect:
+        return self.proposal.effect
 
 
 class Doubt(NamedTuple):
@@ -65,16 +67,7 @@ def _requests(tb: "Takeback") -> tuple[list[Request], list[Proposal]]:
 def _request(tb: "Takeback", proposal: Proposal) -> Request:
     effect = proposal.effect
     parts, _, trouble = ([], 0, "") if "arguments" in effect.change.args else parts_or_why(tb, effect)
-    return Request(
-        proposal,
-        effect,
-        effect.change.args.get("arguments", ""),
-        digest_of(effect.change),
-        waits_until(effect, tb.store.settings.approval_seconds * 1_000_000),
-        challenge(effect),
-        parts,
-        trouble,
-    )
+    return Request(proposal, effect.change.args.get("arguments", ""), parts, trouble)
 
 
 def request_page(visit: Visit) -> Answer:
@@ -87,20 +80,17 @@ def request_page(visit: Visit) -> Answer:
 
 def decide(visit: Visit) -> Answer:
     """Approve or deny. The digest says on what the person decided."""
-    effect, answer = effect_named(visit), visit.word("answer")
-    if visit.word("digest") != digest_of(effect.change):
+    effect, decision = effect_named(visit), visit.word("decision")
+    if visit.word("digest") != digest_of(effect):
         raise Drifted(
             "The request is not the one that you saw. Nothing was decided.",
             hint="Load the page again and look at it as it is now.",
             effect=effect.id,
         )
-    hand, by = hand_of(visit.tb, visit.visitor), visit.visitor.person.name
-    if visit.word("decision") == "approve":
-        hand.approve(effect.id, by=by, answer=answer)
-    elif visit.word("decision") == "deny":
-        hand.deny(effect.id, by=by, why=visit.word("why"))
-    else:
+    if decision not in ("approve", "deny"):
         raise Misuse("Neither yes nor no was said.", hint="Nothing was decided.")
+    opened, person = opened_of(hand_of(visit.tb, visit.visitor)), visit.visitor.person
+    decide_as(opened, effect.id, decision == "approve", person, visit.word("answer"), visit.word("why"))
     return Sent(f"/effect/{effect.id}")
 
 
@@ -130,7 +120,7 @@ def settle(visit: Visit) -> Answer:
 
     def work(job: ConsoleJob) -> Any:
         hand = hand_of(visit.tb, visit.visitor, job.progress, job.said.append)
-        return hand.settle(effect.id, said == "yes", receipt=told, by=visit.visitor.person.name)
+        return settle_as(opened_of(hand), effect.id, said == "yes", visit.visitor.person, told)
 
     title = f"Settle {effect.change.summary}"
     job = visit.console.jobs.start(title, visit.visitor, "/doubts", work)

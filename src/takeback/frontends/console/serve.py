@@ -17,6 +17,7 @@ from takeback.frontends.console.figures import Figures
 from takeback.frontends.console.guard import ConsolePlace
 from takeback.frontends.console.jobs import Jobs
 from takeback.frontends.console.visit import Console
+from takeback.runs.person import owner_of
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -173,7 +174,8 @@ def serve(tb: "Takeback", wishes: ServingWishes, tell: Callable[[Served], None])
     accounts = Accounts(wishes.accounts) if wishes.accounts else None
     if accounts is not None:
         accounts.roles()  # a file that cannot be read is said now
-    entrance = Entrance(time.monotonic, accounts, by_proxy=bool(wishes.user_header))
+    apart = bool(tb.store.role) or owner_of(tb.store).uid not in (-1, os.getuid())
+    entrance = Entrance(time.monotonic, accounts, bool(wishes.user_header), apart)
     console = Console(tb, entrance, Jobs(), Figures())
     with listening(wishes) as made:
         port = 0 if wishes.unix_socket else made.getsockname()[1]

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
-from takeback.model.person import Person
+from takeback.model.person import Person, recorded
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -37,8 +37,7 @@ class Visitor(NamedTuple):
     @property
     def said(self) -> dict[str, str]:
         """As a record keeps it."""
-        told = {"by": self.person.name, "known_by": self.person.known_by.value, "role": self.role.value}
-        return told | {"detail": self.person.detail}
+        return {**recorded(self.person), "role": self.role.value}
 
 
 class Console(NamedTuple):

@@ -325,7 +325,7 @@ def _opened(path: str) -> SqliteDatabase:
     _refuse_links(name)
     older = OlderFormat(lambda: _write_format(path), lambda: schema("journal.sql") + schema("projects.sql"))
     try:
-        return SqliteDatabase(name, older, read_only=not os.access(path, os.W_OK))
+        return SqliteDatabase(name, older, read_only=not os.access(path, os.W_OK, effective_ids=True))
     except ResourceUnreachable:
         if not disk.is_full(path):
             raise
@@ -383,7 +383,7 @@ def refuse_unfit(path: str) -> None:
     others: it may be someone's project."""
     if not os.path.isdir(path):
         return
-    if os.access(path, os.R_OK | os.X_OK):
+    if os.access(path, os.R_OK | os.X_OK, effective_ids=True):
         with disk.reachable(path, "looked at"):
             names = os.listdir(path)
         if _strange(names):
