@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.engine.stop import StopsInForce
+    from takeback.model.plan import Plan
     from takeback.runs.core import RunCore
     from takeback.runs.policies import Policies
     from takeback.runs.verbs import Path
@@ -72,6 +73,8 @@ class OpenStore:
         self.recovered: tuple[Settled, ...] = ()
         self.unrecovered = ""
         self.settles = False  # whether the first change settles what a crash left
+        # Raises if a plan is not the one that a person agreed to; called right before it is carried out.
+        self.agree: Callable[[Plan], None] = lambda plan: None
         self.lease_lasts = store.settings.lease_seconds * 1_000_000
         self.looked: LimitsLook | None = None
         self._room = room

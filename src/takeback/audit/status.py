@@ -117,7 +117,7 @@ def look(store: Store, size: int, now: int) -> Status:
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
         drops=tuple(store.journal.effects(Query(states=(State.DROPPED,)))) if tally.get("dropped") else (),
         proposals=_proposals(store, now) if any(map(waits_for_approval, proposed)) else (),
-        in_doubt=tuple(_in_doubt(store, now)),
+        in_doubt=tuple(in_doubt_now(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         limits=store.limits(),
@@ -191,7 +191,7 @@ def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
     return proposals(store, now)
 
 
-def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
+def in_doubt_now(store: Store, now: int) -> Iterator[Effect]:
     """An effect that a live process is making is not in doubt."""
     for effect in store.journal.effects(Query(states=(State.INTENDED, State.STUCK))):
         if not traits_of(effect.change).calls:

@@ -46,8 +46,8 @@ _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 # What a person decides about, so that a coding agent cannot: of some commands only these subcommands.
 OF_A_PERSON: Mapping[str, tuple[str, ...]] = {
-    "forget": (), "sweep": (), "discard": (), "approve": (), "deny": (), "settle": (), "pin": (), "unpin": (),
-    "approver": ("new", "sign"),
+    "console": (), "forget": (), "sweep": (), "discard": (), "approve": (), "deny": (), "settle": (), "pin": (),
+    "unpin": (), "approver": ("new", "sign"),
     "hook": ("install", "uninstall", "mode"), "store": ("make", "copy", "reopen", "trust"),
 }  # fmt: skip
 

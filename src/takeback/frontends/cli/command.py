@@ -322,6 +322,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback events --follow --after 4711",
         ),
     },
+    "Console": {
+        "console": ("show everything in the browser, approve and take back there", "takeback console --open"),
+    },
     "Take back": {
         "undo": ("undo effects (default: the newest)", "takeback undo k3f9a2bq --cascade"),
         "redo": ("redo what was undone", "takeback redo"),

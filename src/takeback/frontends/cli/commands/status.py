@@ -43,7 +43,7 @@ from takeback.storage.store import Store
 _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
-_SETTLING = {
+SETTLING = {
     Ending.TAKEN_BACK: "takes its effects back",
     Ending.RECORDED: "records the changes of its command; they stay until you undo them",
     Ending.STAYS: "settles its open effects; the others stay",
@@ -209,9 +209,9 @@ def _tell_dead(screen: Screen, status: Status) -> None:
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" That calls functions of {clean(', '.join(calls))}." if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[ending]}.{told}")
+        screen.hint(f"`takeback recover` {SETTLING[ending]}.{told}")
     if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
-        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
+        screen.hint(f"`takeback recover` {SETTLING[Ending.DROPPED]}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:
