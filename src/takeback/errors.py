@@ -83,6 +83,10 @@ class ApprovalExpired(Refused):
     """No one answered in time, and silence means no."""
 
 
+class Stopped(Refused):
+    """The agent, the run or everything was stopped: nothing further is done until a person lifts that."""
+
+
 class NoRemedy(Refused):
     """The change could not be undone, so it was not made. `allowable`: `allow_inexact` would make it."""
 

@@ -198,6 +198,16 @@ class Doubting(Protocol):
         ...
 
 
+@runtime_checkable
+class Rehearsing(Protocol):
+    """An adapter that can try the undo of an effect where no layer over the files would hold it back."""
+
+    def rehearse(self, effect: Effect) -> str:
+        """Carry the undo out where it changes nothing for good, and read again what it left; in a few words where that
+        was and how much. Raises what the undo would raise, and `Unavailable` for what cannot be tried."""
+        ...
+
+
 class Adapter(Protocol):
     """One kind of resource. Acts on the world and on nothing else."""
 

@@ -7,7 +7,8 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, upkeep, workflows
+from takeback.api import decisions, stopping, upkeep, workflows
+from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Renamed
@@ -235,6 +236,9 @@ class Takeback:
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
+    stop = _handed(stopping.stop)
+    lift = _handed(stopping.lift)
+    stops = _handed(stopping.stops)
     finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)
@@ -247,6 +251,7 @@ class Takeback:
         workflows.wake_settled(self._opened)
         return settled
 
+    rehearse = _handed(rehearsing.rehearse)
     dead_runs = _handed(upkeep.dead_runs)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)

@@ -37,6 +37,7 @@ class Settings(NamedTuple):
     checkpoints_kept: int = 20
     grace_seconds: int = 600  # a blob younger than this is never swept
     lease_seconds: int = 60
+    rehearse_days: int = 30  # a kind of remedy that was not proven for this long is due: `rehearse --due`
     approval_seconds: int = DAY  # calls not approved in this time are not made: silence means no; 0: no limit
 
 

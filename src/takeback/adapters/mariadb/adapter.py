@@ -30,7 +30,7 @@ from takeback.adapters.mariadb.registry import identity_of, op_number, read, ref
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import LOCKED, OVERDUE, Wire, code_of, connected, driver, words
 from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt, demand_remedy
-from takeback.errors import Misuse, Refused, TakebackError
+from takeback.errors import Misuse, Refused, ResourceUnreachable, TakebackError
 from takeback.model.change import UNDO, Change, OnConflict
 from takeback.model.database import Database, Holder, busy, resource_of, target_of
 from takeback.model.effect import Effect, State
@@ -146,6 +146,20 @@ class MariaAdapter(DatabaseAdapter):
             found = op_number(wire, effect.id)
             if found and not found[2]:
                 change.take_out(wire, effect.id, plan)
+
+    def rehearse(self, effect: Effect) -> str:
+        if self._plan_of(effect):
+            raise ResourceUnreachable("MariaDB cannot roll a change of the schema back, so it was not tried.")
+
+        def work(wire: Wire) -> undo.Taking:
+            found = _found(wire, effect, lock=True)
+            _refuse_taken_back(found, effect)
+            taking = undo.take_back(wire, read(wire), found[0], OnConflict.REFUSE)
+            undo.refuse_conflicts(taking, OnConflict.REFUSE, False)
+            return taking
+
+        count = self._retried(database_of(effect), work, dry=True).applied
+        return f"in a transaction that was rolled back: {count} row{'s' if count != 1 else ''}"
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held outside the database; and in it only what waits for a decision."""

@@ -43,7 +43,7 @@ from takeback.adapters.postgres.row_report import effect_rows
 from takeback.adapters.postgres.session import PostgresSession
 from takeback.adapters.postgres.tables import SCHEMA
 from takeback.adapters.postgres.transactions import KEEPER, happened, identity, refuse_another
-from takeback.adapters.postgres.undo import as_planned, reverse, take_back
+from takeback.adapters.postgres.undo import as_planned, rehearse, reverse, take_back
 from takeback.adapters.postgres.unwind import look
 from takeback.adapters.protocol import TRAITS, Assessment, FoundChange, Receipt
 from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, Unavailable
@@ -133,6 +133,10 @@ class PostgresAdapter(DatabaseAdapter):
             if installed(connection):
                 reverse(connection, effect)
                 sweep(connection)
+
+    def rehearse(self, effect: Effect) -> str:
+        with self._at(effect) as connection:
+            return f"in a transaction that was rolled back: {rehearse(connection, effect)}"
 
     def tidy(self, effect: Effect) -> None:
         if effect.phase.reviewed is not None and effect.state is State.PROPOSED:

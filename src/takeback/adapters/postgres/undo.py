@@ -203,6 +203,42 @@ def _unwind(
     return told
 
 
+def rehearse(connection: Connection, of: Effect) -> str:
+    """Carry the undo out, read the rows again, and roll all of it back; how many rows, and what of the schema. Others
+    wait for its rows as long as that takes."""
+    refuse_guest(connection)
+    for attempt in range(TRIES):
+        connection.run(f"begin isolation level read committed; {patience(connection)}")
+        try:
+            return _rehearsed(connection, of)
+        except (driver().errors.SerializationFailure, driver().errors.DeadlockDetected, RowsMoved):
+            if attempt == TRIES - 1:
+                raise not_as_before(of.id) from None
+        finally:
+            connection.give_up()
+    raise InDoubt("unreachable")
+
+
+def _rehearsed(connection: Connection, of: Effect) -> str:
+    op = markers.find(connection, of.id, lock=True)
+    if op is None or op.undone_by or op.rebased:
+        why = _UNKNOWN if op is None else _REBASED
+        if op and op.undone_by and not op.rebased:
+            why = f"effect {short(op.undone_by)} took it back"
+        raise Conflict(f"Effect {short(of.id)} cannot be taken back: {why}.", hint="Nothing was changed.")
+    refuse_lost(op)
+    if op.has_schema:
+        found = unwind(connection, op, op.no, OnConflict.REFUSE, lock=True)
+        if found.obstacles:
+            raise refuse(op, found.obstacles, len(found.obstacles))
+        return ", ".join([*([_rows(found.to_do)] if found.to_do else []), *found.sentences])
+    seen = look(connection, op, OnConflict.REFUSE, lock=True)
+    if seen.conflicts:
+        raise refuse(op, listed(connection, seen), seen.conflicts)
+    carry_out(connection, seen)
+    return _rows(seen.to_do)
+
+
 def reverse(connection: Connection, effect: Effect) -> None:
     """Reverse a change whose later steps failed, and delete its marker."""
     asked = [markers.question(effect.id, lock=True)]

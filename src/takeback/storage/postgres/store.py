@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, Unavailable
+from takeback.model.record import Record
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, tables
 from takeback.storage.owners import alive, machine
@@ -145,8 +146,8 @@ class PostgresStore(Store):
             self._waking = self._waking or Waking(self.server)
         self._waking.wait(seconds)
 
-    def adopting(self, now: Callable[[], int]) -> PostgresJournal:
-        return PostgresJournal(self.server, now)
+    def adopting(self, original: Callable[[], Record]) -> PostgresJournal:
+        return PostgresJournal(self.server, lambda: original().at, original)
 
     def keep_settings(self, settings: dict[str, int]) -> None:
         with self.together() as connection:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.views import effect_json
-from takeback.frontends.cli.command import Asked, Command, Does, flag, number_of, option
+from takeback.frontends.cli.command import SECRETS, Asked, Command, Does, flag, number_of, option
 from takeback.frontends.cli.output.screen import Screen, ahead, clean, from_here, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
@@ -99,6 +99,7 @@ def say_proposal(screen: Screen, tb: "Takeback", effect: Effect) -> None:
 
 
 _ARGUMENTS = (
+    SECRETS,
     flag("--send", "tell those whom [notify] in the configuration names, and take their answers"),
     option("--wait", "S", "with --send: try again for so many seconds", type=number_of, default=0),
 )

@@ -17,7 +17,7 @@ from takeback.frontends.cli.session.change import (
     tell_plan,
     wishes,
 )
-from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
+from takeback.frontends.cli.session.store import dry_store, give, known_effects, opened, session
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -47,7 +47,7 @@ def _rm(asked: Asked) -> int:
     if options.dry_run:
         from takeback.adapters.file.changes import delete_change
 
-        with rehearsal(asked) as tb:
+        with dry_store(asked) as tb:
             return tell_plan(
                 asked, tb, [delete_change(path, allow_inexact=options.allow_inexact) for path in paths]
             )

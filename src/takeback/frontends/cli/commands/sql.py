@@ -22,7 +22,7 @@ from takeback.frontends.cli.command import (
 from takeback.frontends.cli.output.differences import say_parts, say_rows
 from takeback.frontends.cli.output.screen import clean, counted, from_here, listed, say_first, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed, refuse_unaskable
-from takeback.frontends.cli.session.store import give, opened, rehearsal, session
+from takeback.frontends.cli.session.store import dry_store, give, opened, session
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -96,7 +96,7 @@ def _only_looks(options: Namespace) -> bool:
 def _sql(asked: Asked) -> int:
     action: str = asked.options.action
     looks = _only_looks(asked.options)
-    with rehearsal(asked) if looks else opened(asked, lambda tb: _named(tb, asked.options.address)) as tb:
+    with dry_store(asked) if looks else opened(asked, lambda tb: _named(tb, asked.options.address)) as tb:
         if action == "exec":
             return _execute(asked, tb)
         if action == "unprotect":

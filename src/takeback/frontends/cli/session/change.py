@@ -24,11 +24,11 @@ from takeback.frontends.cli.command import (
 from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble, worst_first
 from takeback.frontends.cli.output.screen import from_here, here, shown, took
 from takeback.frontends.cli.session.store import (
+    dry_store,
     existing,
     give,
     known_effects,
     opened,
-    rehearsal,
     session,
 )
 from takeback.model.effect import PERSON, Effect, State
@@ -79,7 +79,7 @@ def one_change(
     """`content` is what the checks look at in a dry run: the new content of the file. `nothing` tells why there is
     nothing to change. `do` makes it where that takes more than what is `planned`."""
     if asked.options.dry_run:
-        with rehearsal(asked) as tb:
+        with dry_store(asked) as tb:
             change = planned(tb)
             return tell_plan(
                 asked, tb, [change], lambda: _said_no(change, checks, content()) if checks else ""

@@ -317,7 +317,7 @@ def _joined(asked: Asked, tb: Takeback) -> "Run":
 
 
 @contextmanager
-def rehearsal(asked: Asked) -> Iterator[Takeback]:
+def dry_store(asked: Asked) -> Iterator[Takeback]:
     """For a dry run: a store that is not there yet is not made, a temporary one does."""
     if not nothing_yet(asked):
         with opened(asked) as tb:
@@ -337,7 +337,7 @@ def thrown_away(asked: Asked) -> Iterator[Takeback]:
     from takeback.runs.boxes.setting import remove_layer
     from takeback.runs.commands.scratch import workshop
 
-    with rehearsal(asked) as around, workshop(os.path.join(around.path, "commands")) as place:
+    with dry_store(asked) as around, workshop(os.path.join(around.path, "commands")) as place:
         hidden = os.path.realpath(around.path)
         with takeback.api.open(os.path.join(place, "store")) as tb:
             show_work(asked, tb)

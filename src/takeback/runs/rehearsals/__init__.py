@@ -1,0 +1,1 @@
+"""Try ways back on a copy of the world."""
