@@ -9,6 +9,7 @@ from takeback.model.person import Person
 from takeback.model.record import canonical
 from takeback.model.run import RunInfo, conversation_of
 from takeback.model.stop import Stop
+from takeback.runs.agent_above import refuse_below_agent
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -57,6 +58,7 @@ def lift(
     meant = _meant(opened, agent, run, everything) if agent or run else Stop()
     found = chosen(stops(opened.store.journal), meant.agent, meant.run, everything)
     if not dry_run:
+        refuse_below_agent("tb.lift", opened.store)
         lift(opened.store.journal, found, _person(by), why)
         opened.stops.forget()
     return found
