@@ -387,6 +387,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "rehearse": ("try on a copy whether effects can be undone", "takeback rehearse @ --cascade"),
         "forget": ("delete undo data, by policy or by name", "takeback forget --dry-run"),
         "sweep": ("delete bytes that nothing needs any more", "takeback sweep"),
+        "redact": ("erase content and words for good", "takeback redact --match - --dry-run < secret.txt"),
         "store": (
             "create a store, copy it, or use a copied one again",
             "takeback store copy ~/.local/state/takeback postgresql://host/agents",
