@@ -11,7 +11,7 @@ from takeback.model.change import Approvable, Change, intent
 from takeback.model.effect import PERSON, Effect
 from takeback.model.ids import short
 from takeback.model.remedy import reason
-from takeback.model.ruling import NO_RULE, Ruling
+from takeback.model.ruling import NO_RULE, PolicyAnswer, Ruling
 from takeback.model.run import Lease
 
 
@@ -94,3 +94,13 @@ def held_by_rule(effect: Effect, ruling: Ruling) -> AwaitingApproval:
         f"`takeback discard {name}`.",
         effect=effect.id,
     )
+
+
+def asked_by_rule(change: Change, ruling: Ruling) -> Change:
+    """What is held already, with what a rule wants before it is applied."""
+    from takeback.engine.ruling import noted
+
+    change = noted(change, ruling)
+    if ruling.answer is not PolicyAnswer.ASK or change.phase.gate:
+        return change
+    return change._replace(phase=change.phase._replace(gate=Approvable("it can be taken back afterwards")))

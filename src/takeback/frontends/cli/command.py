@@ -343,6 +343,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
         ),
     },
+    "Rules": {
+        "policy": ("look at the rules, test them, let a file of a project count", "takeback policy check"),
+    },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),
         "checkpoints": ("list the checkpoints", "takeback checkpoints"),
