@@ -358,6 +358,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback audit report",
         ),
     },
+    "Rules": {
+        "policy": ("look at the rules, test them, let a file of a project count", "takeback policy check"),
+    },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),
         "checkpoints": ("list the checkpoints", "takeback checkpoints"),
