@@ -52,11 +52,11 @@ class Parts(NamedTuple):
     tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
     # All writes in the block as one transaction; None where that takes more time, not less.
     at_once: Callable[[], AbstractContextManager[Any]] | None = None
-    stops: Callable[[], tuple[Stop, ...]] = tuple  # in force, as known a moment ago
     # The policy that counts for what a run changes there; None without one.
     rules: "Callable[[str, Iterable[str]], InForce | None]" = no_rules
     policy_files: tuple[str, ...] = ()  # as resources; to change one of them is held
     in_force: Callable[[], None] = lambda: None  # records which files count, before the first change
+    stops: Callable[[], tuple[Stop, ...]] = tuple  # in force, as known a moment ago
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:
