@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from takeback.api.told_journal import ToldJournal, told
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect
@@ -16,9 +17,11 @@ from takeback.model.progress import SILENT, CountedBlobs, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import Scope, file_resource
 from takeback.model.run import Lease, OnDeath, RunInfo, RunState
+from takeback.runs.person import account_here
 from takeback.runs.scope import scope_of
 from takeback.runs.selection import effect_named, run_of
 from takeback.storage.owners import alive, myself
+from takeback.storage.people_files import people_here
 from takeback.storage.projects import Belonging
 from takeback.storage.protocols import Blobs
 from takeback.storage.sqlite.store import DiskStore, Store
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.engine.stop import StopsInForce
+    from takeback.model.plan import Plan
     from takeback.runs.core import RunCore
     from takeback.runs.policies import Policies
     from takeback.runs.verbs import Path
@@ -58,6 +62,8 @@ class OpenStore:
     ) -> None:
         """`room` raises if a capture of that many bytes has no room; `keep_up` is called when a run ended well."""
         self.store = store
+        if not isinstance(store.journal, ToldJournal):
+            store.journal = told(store)
         self.here: Callable[[], Scope | None] = lambda: None  # what `@` and the newest mean; None: everything
         self.tell: Callable[[str], None] = lambda words: (
             None
@@ -67,6 +73,8 @@ class OpenStore:
         self.recovered: tuple[Settled, ...] = ()
         self.unrecovered = ""
         self.settles = False  # whether the first change settles what a crash left
+        # Raises if a plan is not the one that a person agreed to; called right before it is carried out.
+        self.agree: Callable[[Plan], None] = lambda plan: None
         self.lease_lasts = store.settings.lease_seconds * 1_000_000
         self.looked: LimitsLook | None = None
         self._room = room
@@ -231,6 +239,11 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
 
         return tuple(map(file_resource, names_of(os.fsencode(real_path))))
 
+    def tell(effect: Effect) -> None:
+        from takeback.api.notices import tell_later
+
+        tell_later(opened, effect)
+
     held = os.path.join(store.path, "held")
     blobs = cast(Blobs, CountedBlobs(store.blobs, progress.moved)) if progress.draws else store.blobs
 
@@ -264,8 +277,11 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         progress,
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
-        opened.stops,
-        policies,
-        policies.always,
-        policies.in_force,
+        stops=opened.stops,
+        account=partial(account_here, store),
+        people=people_here,
+        proposed=tell,
+        rules=policies,
+        policy_files=policies.always,
+        in_force=policies.in_force,
     )

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.api.store import LimitsLook, OpenStore, now
-from takeback.errors import InDoubt, Misuse, StoreFull, TakebackError, Unavailable
+from takeback.errors import Corrupt, InDoubt, Misuse, StoreFull, TakebackError, Unavailable
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.mounts import SANDBOX_TRIAL
@@ -17,6 +17,7 @@ from takeback.storage import bodies
 from takeback.storage.owners import killed_commands, myself
 from takeback.storage.protocols import Journal, Leases, Query
 from takeback.storage.sqlite.store import open_store
+from takeback.storage.verify_note import LastVerified, note_verified
 
 if TYPE_CHECKING:
     from takeback.adapters.database import Cover
@@ -101,6 +102,7 @@ def recover_dead(opened: OpenStore, stuck_too: bool, calls: bool = True) -> "tup
     # What commands changed whose takeback was killed.
     dropped = rescue(parts, os.path.realpath(store.path), myself(), now(), opened.lease_lasts, opened.say)
     _clear(opened)
+    finish_redaction(opened)
     settled = recover(
         parts, myself(), now(), opened.lease_lasts, stuck_too=stuck_too, calls=calls, tell=opened.say
     )
@@ -113,7 +115,7 @@ def needs_recovery(opened: OpenStore) -> bool:
         return False
     if os.path.lexists(os.path.join(opened.store.path, SANDBOX_TRIAL)):
         return True  # killed while it looked whether there can be a sandbox, before it began anything
-    if something_left(opened.store.journal, opened.store.leases_at_home, now()):
+    if opened.store.redacting() or something_left(opened.store.journal, opened.store.leases_at_home, now()):
         return True
     store = os.path.realpath(opened.store.path)
     if any(one.is_whole for one in killed_commands(store, (store,))):
@@ -128,7 +130,19 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
-    """Check the store and report all damage; with `read_data` every blob is read again."""
+    """Check the store and report all damage; with `read_data` every blob is read again. What was found is noted beside
+    it, for alerts and metrics."""
+    try:
+        found = _verified(opened, read_data)
+    except Corrupt as error:
+        note_verified(opened.store.path, LastVerified(now(), 1, str(error), read_data))
+        raise
+    first = str(found.findings[0]) if found.findings else ""
+    note_verified(opened.store.path, LastVerified(now(), len(found.findings), first, read_data))
+    return found
+
+
+def _verified(opened: OpenStore, read_data: bool) -> Verified:
     from takeback.audit.diff import lost_layers
 
     opened.store.read_anew()
@@ -267,10 +281,18 @@ def _swept(
     before_change(opened)
     _clear(opened)
     release_forgotten(opened.parts, _held(opened))
+    finish_redaction(opened)
     grace = opened.store.settings.grace_seconds if grace is None else grace
     freed = drop_unused(opened.parts, now() / 1e6 - (0 if baselines else UNUSED))
     freed += sweep_layers(opened.parts, opened.store.layers(), grace)
     return freed + sweep(opened.parts, grace, erased)
+
+
+def finish_redaction(opened: OpenStore) -> None:
+    if opened.store.redacting():
+        from takeback.api.redact import finish
+
+        finish(opened)
 
 
 def expire_drops(opened: OpenStore) -> int:

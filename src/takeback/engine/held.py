@@ -1,8 +1,8 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
 from takeback.adapters.protocol import Assessment
-from takeback.engine.approval import refuse_unapproved
 from takeback.engine.drop import drop_held, size_of
+from takeback.engine.gate import refuse_drifted, refuse_unapproved
 from takeback.engine.guards import APPLY, HOLD, policy_says, refuse_assessed
 from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.settle import abort, carry_out
@@ -46,6 +46,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
     # The key of one that was dropped is free, and may be another's by now.
     effect = effect._replace(key="" if effect.dropped else effect.key)
     made = Ready(adapter, prepared(parts, adapter, effect, assessment), APPLY)
+    refuse_drifted(adapter, made.effect)
     with terms.held_back():
         effect = announced(parts, lease, made, terms)
         try:

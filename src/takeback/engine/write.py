@@ -108,16 +108,7 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
 
         change = noted(change, ruling)
     if Safeguard.APPROVAL not in door.without and (earlier or _asks(adapter, assessment, ruling)):
-        from takeback.engine.gate import gated, passed, waiting
-
-        if earlier is None:
-            asked = gated(change, assessment, terms, ruling)
-            if not door.waits:
-                asked_for = prepared(parts, adapter, proposed(lease, asked, terms), assessment)
-                raise waiting(propose(parts, lease, asked_for))
-            made = _prepare(parts, lease, adapter, proposed(lease, asked, terms), assessment, terms, door)
-        else:
-            made = Ready(adapter, passed(parts, lease, adapter, earlier, change, terms), door)
+        made = _approved(parts, lease, adapter, earlier, change, assessment, terms, door, ruling)
     elif ruling.answer is PolicyAnswer.HOLD and not door.waits:
         from takeback.engine.gate import held_by_rule
 
@@ -135,6 +126,39 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
         _give_up(parts, lease, made, terms, error)
         raise
     return made
+
+
+def _approved(
+    parts: Parts,
+    lease: Lease,
+    adapter: Adapter,
+    earlier: Effect | None,
+    change: Change,
+    assessment: Assessment,
+    terms: Terms,
+    door: Door,
+    ruling: Ruling,
+) -> Ready:
+    """Prepared once more, if people have approved exactly this; `AwaitingApproval` until then."""
+    from takeback.engine.gate import Asking, drift, gated, passed, waiting, with_state
+
+    asking, why = Asking(terms.asked_at, terms.patience, ruling), ""
+    if earlier:
+        passed(parts, lease, adapter, earlier, change, asking)
+        made = Ready(adapter, earlier, door)
+        if not adapter.traits.calls:
+            made = _prepare(parts, lease, adapter, earlier, assessment, terms, door)
+        why = drift(parts, earlier, made.effect.remedy, assessment, asking)
+        if not why:
+            return made
+        abort(parts, lease, adapter, earlier, f"It was approved, but {why}.")
+    asked = proposed(lease, gated(parts, change, assessment, asking), terms)
+    if door.waits:
+        made = _prepare(parts, lease, adapter, asked, assessment, terms, door)
+        return made._replace(effect=with_state(made.effect))
+    effect = propose(parts, lease, with_state(prepared(parts, adapter, asked, assessment)))
+    parts.proposed(effect)
+    raise waiting(parts, effect, why)
 
 
 def _ruling(
@@ -241,7 +265,7 @@ def _prepare(
     # A scratch file with a name outlives a kill, so the journal must know of it first; one without a name does not.
     named = needs_name(terms.checks)
     try:
-        if named:
+        if named and not effect.seq:
             effect = propose(parts, lease, effect)
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
         remedy, why = _capture(parts, adapter, effect, assessment.offers)

@@ -111,6 +111,7 @@ class Tables(Reading, Protocol):
     # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
     before_commit: list[Callable[[Any], None]]
     after_rollback: list[Callable[[], None]]
+    after_write: list[Callable[[], None]]  # of a whole transaction, whatever became of it, without the lock
     pending: list[Callable[[], bool]]  # whether they hold something back
     on_io_error: Callable[[], None]
 
@@ -167,8 +168,11 @@ class Shelf(Protocol):
         """For a sweep; `StoreBusy` while another one is at work."""
         ...
 
-    def tidy(self, tables: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
-        """Remove what no row names: of packs that were `in_use`, and of others that are older than `oldest` seconds."""
+    def tidy(
+        self, tables: Tables, in_use: set[int], oldest: int, copying: bool, for_good: bool = False
+    ) -> None:
+        """Remove what no row names: of packs that were `in_use`, and of others that are older than `oldest` seconds;
+        `for_good`: wherever it is."""
         ...
 
     def close(self) -> None: ...

@@ -35,6 +35,7 @@ class SqliteDatabase:
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[sqlite3.Connection], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
+        self.after_write: list[Callable[[], None]] = []
         self.pending: list[Callable[[], bool]] = []  # whether they hold something back
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
@@ -204,7 +205,19 @@ class SqliteDatabase:
     def only_read(self) -> bool:
         """Whether what could be made again must not be written into the file: it is read-only, or of format 1, which
         nothing but a change may upgrade."""
-        return self.read_only or (self._older is not None and not self._file)
+        return self.read_only or self.is_older
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the tables are those of an older format."""
+        return self._older is not None and not self._file
+
+    def rewrite(self) -> None:
+        """Every page anew, without what was deleted; then nothing of before is left in the write-ahead file either."""
+        with self.lock, self._translated():
+            self._connection.execute("PRAGMA secure_delete=ON")
+            self._connection.execute("VACUUM")
+        self.fold_in()
 
     def _leave_copy(self) -> None:
         if self._file:
@@ -404,3 +417,6 @@ class _Transaction:
             raise database.told(failed) from failed
         finally:
             database.lock.release()
+            if self._outermost:
+                for tell in database.after_write:
+                    tell()
