@@ -27,7 +27,8 @@ def test_it_stops_at_its_next_step_and_continues_there_when_lifted(
     workers.start()
     until(lambda: logged(bench.world), "the first step")
     bench.tb.stop(run=run, by="bea", why="wait")
-    until(lambda after=time.monotonic() + 2 * FRESH: time.monotonic() > after, "that its worker knows")
+    after = time.monotonic() + 2 * FRESH
+    until(lambda: time.monotonic() > after, "that its worker knows")
     for step in range(3):
         (bench.world / f"gate-{step}").touch()
     stopped = until(lambda: (one := bench.look(run)).state.value == "suspended" and one, "that it stops")
@@ -88,3 +89,27 @@ def test_a_function_that_swallows_the_refusal_goes_no_further(bench: Bench) -> N
     bench.work(swallows)
     assert bench.tb.result(run, 0) == "done"
     assert (bench.text("first"), bench.text("second"), bench.text("third")) == ("1", "2", "3")
+
+
+def test_a_canary_is_continued_where_it_was_and_asks_nothing_twice(bench: Bench) -> None:
+    checked = list[str]()
+
+    @takeback.workflow(name="canary")
+    def rolled_out(run: takeback.Run, place: str) -> list[str]:
+        def check(name: str) -> bool:
+            checked.append(name)
+            if name == "b" and checked.count("b") == 1:
+                bench.tb.stop(run=run.id)
+            return name != "b"
+
+        found = run.canary(["a", "b", "c"], lambda name: run.write(f"{place}/{name}", name), check, wait=0.01)
+        return [one.outcome.value for one in found.targets]
+
+    run = bench.tb.submit(rolled_out, str(bench.world.root))
+    bench.work(rolled_out)
+    assert bench.look(run).state.value == "suspended"
+    bench.tb.lift()
+    bench.work(rolled_out)
+    assert bench.tb.result(run, 0) == ["made", "taken back", "made"]
+    assert checked == ["a", "a", "b", "c"]
+    assert (bench.text("a"), bench.text("b"), bench.text("c")) == ("a", None, "c")
