@@ -11,7 +11,7 @@ from takeback.api.workflows import wake_settled
 from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.record import Draft, Kind
+from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import DECIDED, OnDeath, RunState
 from takeback.runs.selection import name_of, names_of
 from takeback.storage.owners import myself
@@ -216,6 +216,30 @@ def settle(
     refuse_unsettleable(found)
     with opened.leased(found.run) as lease:
         settle(opened.parts, lease, found, happened, receipt, by)
+    recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
+    wake_settled(opened)
+    go_on_undoing(opened, found.run)
+    return opened.effect(found.id)
+
+
+def accept_residue(
+    opened: OpenStore, effect: "Effect | str", *, why: str, by: str = "", dry_run: bool = False
+) -> Effect:
+    """The last resort for an effect that is stuck, or whose undo is: accept what is left of it, with a reason. It is
+    recorded with the person; takeback no longer tries to take it back."""
+    from takeback.api.stopping import person_here
+    from takeback.engine.ladder import accept_residue, with_residue
+    from takeback.engine.recover import recover
+
+    opened.store.refuse_if_suspect()
+    if not why.strip():
+        raise Misuse("What is left is accepted with a reason.", hint='For example --why "the host is gone".')
+    canonical([why, by])
+    found = with_residue(opened.parts, opened.effect(name_of(effect)))
+    if dry_run:
+        return found
+    with opened.leased(found.run) as lease:
+        accept_residue(opened.parts, lease, found, person_here(by), why)
     recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
     wake_settled(opened)
     go_on_undoing(opened, found.run)

@@ -34,7 +34,7 @@ def stop(
     if dry_run:
         return wanted._replace(why=why)
     opened.store.use_spare()  # on a full disk, too
-    found = stop(opened.store.journal, wanted._replace(why=why), _person(by))
+    found = stop(opened.store.journal, wanted._replace(why=why), person_here(by))
     opened.stops.forget()
     return found
 
@@ -57,7 +57,7 @@ def lift(
     meant = _meant(opened, agent, run, everything) if agent or run else Stop()
     found = chosen(stops(opened.store.journal), meant.agent, meant.run, everything)
     if not dry_run:
-        lift(opened.store.journal, found, _person(by), why)
+        lift(opened.store.journal, found, person_here(by), why)
         opened.stops.forget()
     return found
 
@@ -91,7 +91,7 @@ def _conversation(info: RunInfo) -> str:
     return conversation_of(info) if is_session(info) else ""
 
 
-def _person(by: str) -> Person:
+def person_here(by: str) -> Person:
     import pwd
 
     user = os.geteuid()

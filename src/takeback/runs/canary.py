@@ -34,8 +34,8 @@ class CanaryResult(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """`done`: all are made. `refused`: the first failed and is taken back. `stuck`: something is left. `partial`: any
-        other mixture."""
+        """`done`: all are made. `refused`: the first failed and is taken back. `stuck`: something is left. `partial`:
+        another mixture."""
         found = {one.outcome for one in self.targets}
         if CanaryOutcome.LEFT in found:
             return "stuck"
