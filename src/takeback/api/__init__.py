@@ -237,6 +237,7 @@ class Takeback:
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
+    accept_residue = _handed(decisions.accept_residue)
     stop = _handed(stopping.stop)
     lift = _handed(stopping.lift)
     stops = _handed(stopping.stops)

@@ -63,8 +63,13 @@ class Verified(NamedTuple):
 
 
 def recover(opened: OpenStore) -> "tuple[Settled, ...]":
+    from takeback.engine.ladder import retried, stuck_now
+
     opened.settles = False
-    return recover_dead(opened, stuck_too=True)
+    before = stuck_now(opened.store.journal)
+    settled = recover_dead(opened, stuck_too=True)
+    retried(opened.store.journal, before)
+    return settled
 
 
 def settle_first(opened: OpenStore, calls: bool = False) -> None:
