@@ -335,8 +335,14 @@ def test_of_two_who_decide_at_once_the_first_has_decided(
 @pytest.mark.parametrize(
     ("decide", "words"),
     [
-        (["approve", "--answer", "cannot be undone"], "gave the name bea); its run makes it when it asks again"),
-        (["deny", "--why", "She left."], "gave the name bea) (She left.); its run learns it when it asks again"),
+        (
+            ["approve", "--answer", "cannot be undone"],
+            "gave the name bea); its run makes it when it asks again",
+        ),
+        (
+            ["deny", "--why", "She left."],
+            "gave the name bea) (She left.); its run learns it when it asks again",
+        ),
     ],
 )
 def test_what_is_decided_is_not_told_as_waiting_for_a_decision(

@@ -48,7 +48,8 @@ def _events(asked: Asked) -> int:
             except KeyboardInterrupt:
                 return _ENDED_BY_INTERRUPT  # that is how it ends
     if nothing_yet(asked):
-        return tell_nothing(asked, [])
+        lines = asked.screen._replace(json=False, quiet=asked.options.json or asked.screen.quiet)
+        return tell_nothing(asked._replace(screen=lines), [])  # as JSON lines nothing is no line
     with opened(asked) as tb:
         if options.metrics:
             from takeback.audit.metrics import metrics
