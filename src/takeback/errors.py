@@ -175,11 +175,26 @@ class Unavailable(TakebackError):
 
 
 class AwaitingApproval(Unavailable):
-    """A person must approve first, before `until` (microseconds since 1970; 0: at any time). Nothing was done yet."""
+    """People must approve first, before `until` (microseconds since 1970; 0: at any time). Nothing was done yet."""
 
-    def __init__(self, message: str, *, hint: str = "", effect: str | None = None, until: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        effect: str | None = None,
+        until: int = 0,
+        asked: tuple[str, ...] = (),
+        people: int = 1,
+        challenge: str = "",
+    ) -> None:
+        """`asked`: the names of those who may approve, empty for anyone; so many `people` of them must; `challenge`:
+        the words that they have to type."""
         super().__init__(message, hint=hint, effect=effect)
         self.until = until
+        self.asked = asked
+        self.people = people
+        self.challenge = challenge
 
 
 class LeaseHeld(Unavailable):

@@ -17,9 +17,11 @@ from takeback.model.progress import SILENT, CountedBlobs, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import Scope, file_resource
 from takeback.model.run import Lease, OnDeath, RunInfo, RunState
+from takeback.runs.person import account_here
 from takeback.runs.scope import scope_of
 from takeback.runs.selection import effect_named, run_of
 from takeback.storage.owners import alive, myself
+from takeback.storage.people_files import people_here
 from takeback.storage.projects import Belonging
 from takeback.storage.protocols import Blobs
 from takeback.storage.sqlite.store import DiskStore, Store
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.engine.stop import StopsInForce
+    from takeback.model.plan import Plan
     from takeback.runs.core import RunCore
+    from takeback.runs.policies import Policies
     from takeback.runs.verbs import Path
     from takeback.storage.notes import GivenUp
 
@@ -69,6 +73,8 @@ class OpenStore:
         self.recovered: tuple[Settled, ...] = ()
         self.unrecovered = ""
         self.settles = False  # whether the first change settles what a crash left
+        # Raises if a plan is not the one that a person agreed to; called right before it is carried out.
+        self.agree: Callable[[Plan], None] = lambda plan: None
         self.lease_lasts = store.settings.lease_seconds * 1_000_000
         self.looked: LimitsLook | None = None
         self._room = room
@@ -88,6 +94,12 @@ class OpenStore:
     @cached_property
     def belonging(self) -> Belonging:
         return Belonging(self.store.journal)
+
+    @cached_property
+    def policies(self) -> "Policies":
+        from takeback.runs.policies import Policies
+
+        return Policies(self.store, lambda run: self.belonging.projects_of((run,))[0].root)
 
     def say(self, words: str) -> None:
         self.tell(words)
@@ -227,6 +239,11 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
 
         return tuple(map(file_resource, names_of(os.fsencode(real_path))))
 
+    def tell(effect: Effect) -> None:
+        from takeback.api.notices import tell_later
+
+        tell_later(opened, effect)
+
     held = os.path.join(store.path, "held")
     blobs = cast(Blobs, CountedBlobs(store.blobs, progress.moved)) if progress.draws else store.blobs
 
@@ -241,6 +258,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         files, blobs, held, store.layers, keyring, waiting,
         Processes(myself, alive, opened.outlast, lambda: store.made_here), progress,
     )  # fmt: skip
+    policies = opened.policies
     return Parts(
         store.journal,
         blobs,
@@ -259,5 +277,11 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         progress,
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
-        opened.stops,
+        stops=opened.stops,
+        account=partial(account_here, store),
+        people=people_here,
+        proposed=tell,
+        rules=policies,
+        policy_files=policies.always,
+        in_force=policies.in_force,
     )

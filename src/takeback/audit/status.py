@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import traits_of
 from takeback.audit.alerts import Alert, alert_json, alerts
+from takeback.audit.rehearsals import Unfit, unfit
 from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso, stop_json
 from takeback.engine.stop import stops
@@ -74,6 +75,7 @@ class Status(NamedTuple):
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
     alerts: tuple[Alert, ...] = ()
     stops: tuple[Stop, ...] = ()  # in force
+    unfit: tuple[Unfit, ...] = ()  # ways back that failed when they were tried or looked at last
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -115,7 +117,7 @@ def look(store: Store, size: int, now: int) -> Status:
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
         drops=tuple(store.journal.effects(Query(states=(State.DROPPED,)))) if tally.get("dropped") else (),
         proposals=_proposals(store, now) if any(map(waits_for_approval, proposed)) else (),
-        in_doubt=tuple(_in_doubt(store, now)),
+        in_doubt=tuple(in_doubt_now(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         limits=store.limits(),
@@ -132,6 +134,7 @@ def look(store: Store, size: int, now: int) -> Status:
         dead=dead_runs(store, now),
         alerts=alerts(store, now),
         stops=stops(store.journal),
+        unfit=unfit(store.journal),
     )
 
 
@@ -188,7 +191,7 @@ def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
     return proposals(store, now)
 
 
-def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
+def in_doubt_now(store: Store, now: int) -> Iterator[Effect]:
     """An effect that a live process is making is not in doubt."""
     for effect in store.journal.effects(Query(states=(State.INTENDED, State.STUCK))):
         if not traits_of(effect.change).calls:
@@ -233,6 +236,7 @@ def status_json(status: Status) -> dict[str, Any]:
         ],
         "stops": [stop_json(one) for one in status.stops],
         "dead": [dead_json(one) for one in status.dead],
+        "unfit": [{"effect": one.effect.id, "at": iso(one.at), "detail": one.why} for one in status.unfit],
         "unclaimed": [info.id for info in status.unclaimed],
         "alerts": [alert_json(one) for one in status.alerts],
         "settings": status.settings._asdict(),

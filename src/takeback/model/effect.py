@@ -7,6 +7,7 @@ from takeback.errors import Misuse, RecordInvalid
 from takeback.model.change import Change, Phase, change_recorded, recorded_args
 from takeback.model.record import Kind, Record
 from takeback.model.remedy import BY_WHOM, UNKNOWN, Remedy, Target, from_json
+from takeback.model.resource import function_in
 
 
 class State(StrEnum):
@@ -110,6 +111,7 @@ class Effect(NamedTuple):
     places: tuple[str, ...] = ()  # directories it touches that are in no project
     dropped: Dropped | None = None  # also while it is being applied
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
+    redacted: bool = False  # its content was erased: what it did and its way back are not known any more
     narrowed: bool = False  # not stored: only some of its targets are listed here
 
     @property
@@ -170,6 +172,12 @@ class Effect(NamedTuple):
 def waits_for_approval(effect: Effect) -> bool:
     """The run that asked applies it, not the person who approves it."""
     return effect.state is State.PROPOSED and effect.phase.gate is not None
+
+
+def applied_once_approved(effect: Effect) -> bool:
+    """It waits for an approval because a rule says so, and a person can make it: its run need not ask again."""
+    by_rule = waits_for_approval(effect) and effect.phase.ruling is not None
+    return by_rule and not function_in(effect.change.resource)
 
 
 def waits(args: dict[str, Any]) -> str:
@@ -236,4 +244,5 @@ def from_intent(record: Record, agent: str, state: State) -> Effect:
         asked=body.get("asked", ""),
         roots=tuple(body.get("roots", ())),
         places=tuple(body.get("places", ())),
+        redacted="redacted" in body,
     )

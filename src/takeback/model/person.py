@@ -12,6 +12,17 @@ class KnownBy(StrEnum):
     NOTHING = "not proven"  # the agent runs as the same user, so it could have said so itself
 
 
+class Account(NamedTuple):
+    """Under which account a process works: what its kernel and its database say."""
+
+    machine: str = ""
+    uid: int = -1
+    role: str = ""  # of a database that holds the store
+
+    def in_words(self) -> str:
+        return f"PostgreSQL role {self.role}" if self.role else f"uid {self.uid}"
+
+
 class Person(NamedTuple):
     name: str  # one name for one person: of a user, an account or a key
     known_by: KnownBy = KnownBy.NOTHING

@@ -2,24 +2,13 @@
 
 import os
 import pwd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from takeback.model.person import KnownBy, Person
+from takeback.model.person import Account, KnownBy, Person
 from takeback.storage.owners import machine
 
 if TYPE_CHECKING:
     from takeback.storage.store import Store
-
-
-class Account(NamedTuple):
-    """Under which account a process works: what its kernel and its database say."""
-
-    machine: str = ""
-    uid: int = -1
-    role: str = ""  # of a database that holds the store
-
-    def in_words(self) -> str:
-        return f"PostgreSQL role {self.role}" if self.role else f"uid {self.uid}"
 
 
 def account_here(store: "Store") -> Account:

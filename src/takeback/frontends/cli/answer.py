@@ -46,7 +46,8 @@ _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 # What a person decides about, so that a coding agent cannot: of some commands only these subcommands.
 OF_A_PERSON: Mapping[str, tuple[str, ...]] = {
-    "forget": (), "sweep": (), "discard": (), "approve": (), "deny": (), "settle": (), "pin": (), "unpin": (),
+    "console": (), "forget": (), "sweep": (), "discard": (), "approve": (), "deny": (), "settle": (), "pin": (),
+    "unpin": (), "approver": ("new", "sign"),
     "hook": ("install", "uninstall", "mode"), "store": ("make", "copy", "reopen", "trust"),
 }  # fmt: skip
 
@@ -182,10 +183,13 @@ def _run(words: list[str], made: list[str]) -> int:
     command = command_named(name)
     options = _options(name, command, words)
     refuse_nameless(_own_words(words), options)
-    if name in OF_A_PERSON:
-        from takeback.frontends.cli.session.for_a_person import refuse_of_agent
+    if name in OF_A_PERSON or name == "pending":
+        from takeback.frontends.cli.session.for_a_person import refuse_of_agent, work_as_owner
 
-        refuse_of_agent(name, OF_A_PERSON[name], options)
+        if name in OF_A_PERSON:
+            refuse_of_agent(name, OF_A_PERSON[name], options)
+        if COMMANDS[name].group == "People":
+            work_as_owner(options)
     if getattr(options, "secrets", False):
         from takeback.frontends.cli.session.for_a_person import refuse_secrets
 

@@ -322,6 +322,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback events --follow --after 4711",
         ),
     },
+    "Console": {
+        "console": ("show everything in the browser, approve and take back there", "takeback console --open"),
+    },
     "Take back": {
         "undo": ("undo effects (default: the newest)", "takeback undo k3f9a2bq --cascade"),
         "redo": ("redo what was undone", "takeback redo"),
@@ -343,10 +346,20 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "stop an agent, a run or everything, until a person lifts it",
             "takeback stop --agent claude-code --why 'it deletes too much'",
         ),
+        "approver": ("who may approve, and the keys with which they prove it", "takeback approver new bea"),
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
         ),
+    },
+    "Proof": {
+        "audit": (
+            "show who did what by whose leave; prove that the journal was not changed",
+            "takeback audit report",
+        ),
+    },
+    "Rules": {
+        "policy": ("look at the rules, test them, let a file of a project count", "takeback policy check"),
     },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),
@@ -377,6 +390,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "rehearse": ("try on a copy whether effects can be undone", "takeback rehearse @ --cascade"),
         "forget": ("delete undo data, by policy or by name", "takeback forget --dry-run"),
         "sweep": ("delete bytes that nothing needs any more", "takeback sweep"),
+        "redact": ("erase content and words for good", "takeback redact --match - --dry-run < secret.txt"),
         "store": (
             "create a store, copy it, or use a copied one again",
             "takeback store copy ~/.local/state/takeback postgresql://host/agents",

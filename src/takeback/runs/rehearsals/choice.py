@@ -56,5 +56,9 @@ def _stood_on(parts: Parts, effect: Effect) -> bool:
 
 
 def with_later(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    """With all later effects that depend on these, as `--cascade` takes them."""
-    return plan_undo(parts, effects, Wishes(cascade=True)).effects
+    """With all later effects that depend on these, as `--cascade` takes them. Of what cannot even be planned the
+    rehearsal says why."""
+    try:
+        return plan_undo(parts, effects, Wishes(cascade=True)).effects or effects
+    except TakebackError:
+        return effects

@@ -15,6 +15,7 @@ from takeback.model.record import Record
 from takeback.model.resource import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, tables
+from takeback.storage.bodies import shortened
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.notes import OWNER, Witness
 from takeback.storage.owners import alive_beside
@@ -131,6 +132,16 @@ class DiskStore(Store):
 
     def adopting(self, original: Callable[[], Record]) -> SqliteJournal:
         return SqliteJournal(self._sqlite, lambda: original().at, original)
+
+    def redacting(self) -> tuple[bytes, ...]:
+        return () if self._sqlite.is_older else super().redacting()
+
+    def kept_body(self, body: bytes) -> str | bytes:
+        return shortened(body)
+
+    def rewrite(self) -> tuple[str, ...]:
+        self._sqlite.rewrite()
+        return ()
 
     def keep_settings(self, settings: dict[str, int]) -> None:
         if settings:
@@ -325,7 +336,7 @@ def _opened(path: str) -> SqliteDatabase:
     _refuse_links(name)
     older = OlderFormat(lambda: _write_format(path), lambda: schema("journal.sql") + schema("projects.sql"))
     try:
-        return SqliteDatabase(name, older, read_only=not os.access(path, os.W_OK))
+        return SqliteDatabase(name, older, read_only=not os.access(path, os.W_OK, effective_ids=True))
     except ResourceUnreachable:
         if not disk.is_full(path):
             raise
@@ -383,7 +394,7 @@ def refuse_unfit(path: str) -> None:
     others: it may be someone's project."""
     if not os.path.isdir(path):
         return
-    if os.access(path, os.R_OK | os.X_OK):
+    if os.access(path, os.R_OK | os.X_OK, effective_ids=True):
         with disk.reachable(path, "looked at"):
             names = os.listdir(path)
         if _strange(names):

@@ -46,6 +46,32 @@ def examine(path: str, here: str) -> Iterator[Finding]:
         yield from _filesystem("here", here)
     yield from _sandbox(nearest(whole))
     yield _protection()
+    yield _approvals(whole)
+
+
+def _approvals(store: str) -> Finding:
+    """Whether a yes can be proven to be a person's: agents usually work as the owner of the store."""
+    from takeback.storage.people_files import people_here
+
+    try:
+        people = people_here()
+    except TakebackError as error:
+        return Finding("approvals", BAD, str(error), error.hint or "Correct the file.")
+    try:
+        agent = os.stat(store).st_uid
+    except OSError:
+        agent = os.geteuid()
+    keyed = [one.name for one in people.approvers if one.key and agent != 0 and one.owner not in (-1, agent)]
+    if keyed:
+        named = f"{', '.join(keyed)} can prove an approval with a key"
+        must = "; every approval must be proven" if people.proven else ""
+        return Finding("approvals", GOOD, f"{named}{must}")
+    return Finding(
+        "approvals",
+        WEAK,
+        f"not proven: whoever approves as uid {agent}, the user of agents, could be an agent",
+        "`takeback approver new NAME` makes a key for a person; docs/guides/approvals-for-a-team.md.",
+    )
 
 
 def at_work(store: Store) -> Iterator[Finding]:
@@ -316,9 +342,25 @@ def _inside(asked: Asked) -> list[Finding]:
         if nothing_yet(asked):
             return []
         with takeback.api.open(store_path(asked), recover=False) as tb:
-            return [*at_work(tb.store), *stopped(tb.store)]
+            return [*at_work(tb.store), *stopped(tb.store), *_remedies(tb)]
     except TakebackError as error:  # that it does not open is a finding, not the end of the examination
         return [Finding("store opens", BAD, str(error), error.hint)]
+
+
+def _remedies(tb: takeback.api.Takeback) -> Iterator[Finding]:
+    """What rehearsals found."""
+    from takeback.audit.rehearsals import proven, unfit
+
+    if found := unfit(tb.store.journal):
+        first = found[0]
+        yield Finding(
+            "ways back",
+            WEAK,
+            f"{counted(len(found), 'way')} back failed when last tried; {short(first.effect.id)}: {first.why}",
+            "`takeback rehearse --status` lists them.",
+        )
+    elif kinds := proven(tb.store.journal):
+        yield Finding("ways back", GOOD, f"{counted(len(kinds), 'kind')} proven by a rehearsal")
 
 
 def _hooks(asked: Asked) -> Iterator[Finding]:

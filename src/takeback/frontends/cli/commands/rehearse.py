@@ -135,11 +135,10 @@ def _errors(found: Rehearsal) -> list[TakebackError]:
 def _say_one(screen: Screen, one: Rehearsed, dry: bool) -> None:
     name = screen.id(one.effect) if one.effect else "planned "
     word = ("can be tried" if one.proof is Proof.WORKS else one.proof.value) if dry else one.proof.value
-    spent = f", {one.milliseconds:,} ms" if one.milliseconds else ""
-    screen.say(
-        f"{name}  {screen.paint(word, _COLOURS[one.proof])}  {from_here(one.summary)}"
-        f" ({one.adapter}{f', {one.strategy}' if one.strategy else ''}{spent})"
-    )
+    spent = f"{one.milliseconds:,} ms" if one.milliseconds else ""
+    facts = ", ".join(filter(None, (one.adapter, one.strategy, spent)))
+    told = f" ({facts})" if facts else ""
+    screen.say(f"{name}  {screen.paint(word, _COLOURS[one.proof])}  {from_here(one.summary)}{told}")
     if one.why:
         screen.say(f"          {from_here(one.why)}")
     bad = [each for each in one.targets if each.proof is not Proof.WORKS and each.why != one.why]

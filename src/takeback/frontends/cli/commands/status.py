@@ -43,7 +43,7 @@ from takeback.storage.store import Store
 _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
-_SETTLING = {
+SETTLING = {
     Ending.TAKEN_BACK: "takes its effects back",
     Ending.RECORDED: "records the changes of its command; they stay until you undo them",
     Ending.STAYS: "settles its open effects; the others stay",
@@ -116,6 +116,7 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_runs(screen, status)
     _tell_dead(screen, status)
     _tell_attention(screen, status)
+    _tell_unfit(screen, status)
     _tell_retention(screen, status)
     for line in given_up_in_words(status.given_up):
         screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
@@ -208,9 +209,9 @@ def _tell_dead(screen: Screen, status: Status) -> None:
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" That calls functions of {clean(', '.join(calls))}." if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[ending]}.{told}")
+        screen.hint(f"`takeback recover` {SETTLING[ending]}.{told}")
     if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
-        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
+        screen.hint(f"`takeback recover` {SETTLING[Ending.DROPPED]}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:
@@ -234,6 +235,17 @@ def _tell_attention(screen: Screen, status: Status) -> None:
         screen.hint(
             f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
         )
+
+
+def _tell_unfit(screen: Screen, status: Status) -> None:
+    lines = [
+        f"Unfit    {screen.id(one.effect.id)} {from_here(one.effect.change.summary)}: "
+        f"{screen.paint(from_here(one.why), 'red')} ({ago(one.at, now())})"
+        for one in status.unfit[:_MOST_RUNS]
+    ]
+    _say_some(screen, lines, len(status.unfit))
+    if status.unfit:
+        screen.hint("Their way back failed in a rehearsal. `takeback rehearse ID` tries one again.")
 
 
 def _tell_retention(screen: Screen, status: Status) -> None:

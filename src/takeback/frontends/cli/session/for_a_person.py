@@ -1,6 +1,7 @@
 """Commands for a person, which an agent cannot carry out."""
 
 import os
+import stat
 from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,38 @@ def refuse_of_agent(name: str, actions: Collection[str], options: Namespace) -> 
     if (actions and action not in actions) or (action == "make" and not _was_removed(options)):
         return
     refuse_below_agent(f"`takeback {f'{name} {action}'.strip()}`", path=local_store(options))
+
+
+_READS = 1 << 2  # CAP_DAC_READ_SEARCH: the library may lie where only root can read
+
+
+def work_as_owner(options: Namespace) -> None:
+    """Root decides in the store of another user, as the effective user that it belongs to: everything written there
+    stays that user's. The real one is still root, and that is who is recorded."""
+    place = local_store(options)
+    if os.geteuid() != 0:
+        return
+    try:
+        status = os.lstat(place)
+    except OSError:
+        return
+    if status.st_uid == 0 or not stat.S_ISDIR(status.st_mode):
+        return
+    import pwd
+
+    from takeback.sandbox.calls import kernel
+
+    calls = kernel()  # loaded while everything can be read
+    os.setgroups([])
+    os.setegid(status.st_gid)
+    os.seteuid(status.st_uid)
+    calls.keep_capabilities(_READS)
+    for name in [one for one in os.environ if one.startswith("XDG_")]:
+        del os.environ[name]
+    try:
+        os.environ["HOME"] = pwd.getpwuid(status.st_uid).pw_dir
+    except KeyError:
+        os.environ["HOME"] = os.path.dirname(place)
 
 
 def refuse_secrets(options: Namespace) -> None:
