@@ -53,13 +53,14 @@ COMMAND_LINE = {
     "settle": "--dry-run",
     "recover": "--dry-run",
     "verify": "--read-data",
+    "events": "--follow --after --since --only --run --agent --metrics",
     "doctor": "",
     "forget": "--dry-run",
     "sweep": "",
     "worker": "--until-idle",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "console", "environment", "events", "iac", "mcp", "policy", "redact", "rehearse", "stop",
+    "audit", "config", "console", "environment", "iac", "mcp", "policy", "redact", "rehearse", "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 
