@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from takeback.api import Takeback
-from takeback.model.rehearsal import Proof
+from takeback.model.rehearsal import Viability
 from tests.sql.conftest import Shop
 
 
@@ -38,7 +38,7 @@ def test_rows_are_put_back_on_trial_and_stay_as_they_are(
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is Proof.WORKS
+    assert told.outcome is Viability.WORKS
     assert rows(tb, protected) == before
     assert tb.effect(effect).state.value == "done"
     assert tb.undo(effect).outcome == "done"
@@ -50,7 +50,7 @@ def test_a_table_that_was_altered_since_is_caught(tb: Takeback, protected: Shop)
 
     (told,), (looked,) = tb.rehearse(effect).rehearsed, tb.rehearse(effect, check=True).rehearsed
 
-    assert (told.proof, looked.proof) == (Proof.FAILS, Proof.FAILS)
+    assert (told.outcome, looked.outcome) == (Viability.FAILS, Viability.FAILS)
     assert "users" in told.why
 
 
@@ -60,7 +60,7 @@ def test_a_row_that_someone_changed_since_is_the_conflict_of_the_undo(tb: Takeba
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is Proof.FAILS
+    assert told.outcome is Viability.FAILS
 
 
 def test_a_change_of_the_schema_is_tried_where_it_can_be_rolled_back(tb: Takeback, protected: Shop) -> None:
@@ -70,12 +70,12 @@ def test_a_change_of_the_schema_is_tried_where_it_can_be_rolled_back(tb: Takebac
     (told,) = tb.rehearse(effect).rehearsed
 
     if protected.engine == "mariadb":
-        assert (told.proof, told.why) == (
-            Proof.CANNOT,
+        assert (told.outcome, told.why) == (
+            Viability.CANNOT,
             "MariaDB cannot roll a change of the schema back, so it was not tried.",
         )
     else:
-        assert told.proof is Proof.WORKS
+        assert told.outcome is Viability.WORKS
     assert rows(tb, protected) == before
 
 
@@ -96,5 +96,5 @@ def test_a_server_that_is_not_reached_is_no_proof_of_anything(tb: Takeback, pg_d
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is not Proof.WORKS
+    assert told.outcome is not Viability.WORKS
     assert told.why
