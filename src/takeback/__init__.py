@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ServerUnreachable,
         Spent,
         StatementFailed,
+        Stopped,
         StoreBusy,
         StoreFull,
         Stuck,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from takeback.model.plan import UndoResult
     from takeback.model.run import Checkpoint, Position, RunInfo
     from takeback.model.settings import Settings
+    from takeback.model.stop import Stop
     from takeback.policy import checks
     from takeback.runs.run import Run
     from takeback.runs.workflows.function import Workflow, workflow
@@ -70,6 +72,7 @@ _HOMES = {
     "takeback.model.plan": ("UndoResult",),
     "takeback.model.run": ("Checkpoint", "Position", "RunInfo"),
     "takeback.model.settings": ("Settings",),
+    "takeback.model.stop": ("Stop",),
     "takeback.runs.run": ("Run",),
     "takeback.runs.workflows.function": ("Workflow", "workflow"),
 }
@@ -117,6 +120,8 @@ __all__ = [
     "Spent",
     "State",
     "StatementFailed",
+    "Stop",
+    "Stopped",
     "StoreBusy",
     "StoreFull",
     "Stuck",

@@ -83,6 +83,10 @@ class ApprovalExpired(Refused):
     """No one answered in time, and silence means no."""
 
 
+class Stopped(Refused):
+    """The agent, the run or everything was stopped: nothing further is done until a person lifts that."""
+
+
 class NoRemedy(Refused):
     """The change could not be undone, so it was not made. `allowable`: `allow_inexact` would make it."""
 
@@ -171,11 +175,26 @@ class Unavailable(TakebackError):
 
 
 class AwaitingApproval(Unavailable):
-    """A person must approve first, before `until` (microseconds since 1970; 0: at any time). Nothing was done yet."""
+    """People must approve first, before `until` (microseconds since 1970; 0: at any time). Nothing was done yet."""
 
-    def __init__(self, message: str, *, hint: str = "", effect: str | None = None, until: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        effect: str | None = None,
+        until: int = 0,
+        asked: tuple[str, ...] = (),
+        people: int = 1,
+        challenge: str = "",
+    ) -> None:
+        """`asked`: the names of those who may approve, empty for anyone; so many `people` of them must; `challenge`:
+        the words that they have to type."""
         super().__init__(message, hint=hint, effect=effect)
         self.until = until
+        self.asked = asked
+        self.people = people
+        self.challenge = challenge
 
 
 class LeaseHeld(Unavailable):

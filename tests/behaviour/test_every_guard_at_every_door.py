@@ -17,6 +17,7 @@ from takeback.api import opened_of
 from takeback.engine import drop, held, review, settle, transaction, watch, write
 from takeback.engine.guards import DOORS, Door, Safeguard
 from takeback.engine.parts import Parts
+from takeback.engine.stop import StopsInForce
 from takeback.engine.write import Ready, Terms
 from takeback.model.change import Change
 from takeback.model.remedy import Offer, Strategy
@@ -27,20 +28,20 @@ from tests.behaviour.conftest import Scene
 NO_PLACE = {
     "write": set[Safeguard](),
     "undo": {
-        Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY,
-        Safeguard.HELD_BACK,
+        Safeguard.STOP, Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS,
+        Safeguard.GIVE_WAY, Safeguard.HELD_BACK, Safeguard.POLICY,
     },
     "sql": {Safeguard.CHECKS},
     "review": {Safeguard.CHECKS, Safeguard.GIVE_WAY},
     "commit": {
         Safeguard.KEY, Safeguard.STORE, Safeguard.LOSS, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS,
-        Safeguard.CHECKS, Safeguard.GIVE_WAY,
+        Safeguard.CHECKS, Safeguard.GIVE_WAY, Safeguard.POLICY,
     },
     "hold": {Safeguard.CHECKS, Safeguard.GIVE_WAY, Safeguard.HELD_BACK},
     "apply": {Safeguard.KEY, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY},
     "drop": {
-        Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY,
-        Safeguard.HELD_BACK,
+        Safeguard.STOP, Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS,
+        Safeguard.GIVE_WAY, Safeguard.HELD_BACK, Safeguard.POLICY,
     },
     "watch": {Safeguard.APPROVAL, Safeguard.CHECKS, Safeguard.GIVE_WAY},
 }  # fmt: skip
@@ -225,12 +226,25 @@ def _suspect(bench: Bench) -> None:
     (Path(str(bench.tb.store.path)) / "SUSPECT").touch()
 
 
+def _stopped(bench: Bench) -> None:
+    """Everything was stopped, by another process."""
+    known = (takeback.Stop(by="bea", why="a test"),)
+    bench.patch.setattr(StopsInForce, "__call__", _always(known))
+
+
 def _own_store(bench: Bench) -> None:
     bench.assess(lambda seen: seen._replace(resources=(opened_of(bench.tb).parts.off_limits,)))
 
 
 def _loss(bench: Bench) -> None:
     bench.assess(lambda seen: seen._replace(lost=("something",)))
+
+
+def _denied(bench: Bench) -> None:
+    """By the file of the user, for whatever it is."""
+    file = Path(os.environ["HOME"], ".config/takeback/config.toml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('[[rule]]\nname = "nothing today"\nthen = "deny"\nwhy = "The release is being made."\n')
 
 
 def _interrupted_intent(bench: Bench) -> None:
@@ -249,6 +263,7 @@ REFUSES: dict[
     Safeguard, tuple[Callable[[Bench], None], type[BaseException] | tuple[type[BaseException], ...]]
 ] = {
     Safeguard.SUSPECT: (_suspect, takeback.TakebackError),
+    Safeguard.STOP: (_stopped, takeback.Stopped),
     Safeguard.KEY: (lambda bench: bench.terms(key="taken"), takeback.KeyReused),
     Safeguard.STORE: (_own_store, takeback.Refused),
     Safeguard.LOSS: (_loss, takeback.NoRemedy),
@@ -264,6 +279,7 @@ REFUSES: dict[
     ),
     Safeguard.GIVE_WAY: (_interrupted_intent, KeyboardInterrupt),
     Safeguard.HELD_BACK: (_interrupted_outcome, KeyboardInterrupt),
+    Safeguard.POLICY: (_denied, takeback.Denied),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,8 +14,11 @@ import takeback
 from takeback.engine import approval
 from takeback.model.effect import State
 from takeback.runs.run import core_of
+from tests.approvals.words import words
 from tests.calls import post
 from tests.calls.post import send_mail, send_parcel
+
+ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.fixture(autouse=True)
@@ -53,25 +57,38 @@ def test_whoever_says_yes_must_say_that_it_cannot_be_undone(tb: takeback.Takebac
 def test_whoever_asked_cannot_approve(tb: takeback.Takeback) -> None:
     effect = asked(tb)
     with pytest.raises(takeback.Denied):
-        tb.approve(effect, by="writer", answer="cannot be undone")
-    with pytest.raises(takeback.Misuse):
-        tb.approve(effect, by=" ", answer="cannot be undone")
+        tb.approve(effect, by="writer", answer=words(tb, effect))
+    assert tb.pending() == (effect,)
+
+
+def test_a_process_that_holds_the_run_of_an_agent_is_the_agent(tb: takeback.Takeback) -> None:
+    with tb.run("write", agent="writer") as run:
+        with pytest.raises(takeback.AwaitingApproval) as waiting:
+            run.call(send_mail, "anna")
+        (effect,) = tb.pending()
+        for decide in (tb.approve, tb.deny):
+            with pytest.raises(takeback.Refused, match="the agent 'writer' is this process"):
+                decide(waiting.value.effect or "", by="bea")
+        refused = told(tb, "approve", effect.id, "--answer", words(tb, effect))
+        assert refused.returncode == 3
+        assert "the agent 'writer' started this process" in refused.stderr
+        assert tb.pending() == (effect,)
 
 
 def test_it_is_called_once_by_the_run_that_asked(tb: takeback.Takeback) -> None:
-    with tb.run("write", agent="writer") as run:
+    with tb.run("write") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna")
         with pytest.raises(takeback.AwaitingApproval):
             run.call(send_mail, "anna")
-        tb.approve(told.value.effect or "", by="bea", answer="Cannot be undone")
+        tb.approve(told.value.effect or "", by="bea", answer=told.value.challenge)
         assert tb.pending() == ()
         assert run.call(send_mail, "anna") == {"to": "anna", "number": 1}
     assert post.sent() == ["mail anna hello"]
     (effect,) = tb.effects()
     assert effect.state is State.DONE
     with pytest.raises(takeback.Refused):
-        tb.approve(effect, by="bea", answer="cannot be undone")
+        tb.approve(effect, by="bea", answer=words(tb, effect))
 
 
 @pytest.mark.parametrize("on_death", ["undo", "accept"])
@@ -80,17 +97,17 @@ def test_a_run_that_waits_for_a_person_can_be_gone_on_with(tb: takeback.Takeback
         run.call(send_mail, "anna")
     assert tb.runs()[0].state == "suspended"
     (effect,) = tb.pending()
-    tb.approve(effect, by="bea", answer="cannot be undone")
+    tb.approve(effect, by="bea", answer=words(tb, effect))
     with tb.resume(tb.runs()[0]) as run:
         run.call(send_mail, "anna")
     assert post.sent() == ["mail anna hello"]
 
 
 def test_what_was_approved_is_what_is_called(tb: takeback.Takeback) -> None:
-    with tb.run("write", agent="writer") as run:
+    with tb.run("write") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna", "pay 10", key="mail-1")
-        tb.approve(told.value.effect or "", by="bea", answer="cannot be undone")
+        tb.approve(told.value.effect or "", by="bea", answer=told.value.challenge)
         with pytest.raises(takeback.KeyReused):
             run.call(send_mail, "anna", "pay 99999", key="mail-1")
     assert post.sent() == []
@@ -132,7 +149,7 @@ def test_undo_of_what_cannot_be_undone_says_why(tb: takeback.Takeback) -> None:
     with tb.run("write") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna")
-        tb.approve(told.value.effect or "", by="bea", answer="cannot be undone")
+        tb.approve(told.value.effect or "", by="bea", answer=told.value.challenge)
         run.call(send_mail, "anna")
     with pytest.raises(takeback.Refused, match="the mail is read"):
         tb.undo(tb.effects()[0])
@@ -143,7 +160,7 @@ def test_what_is_taken_back_by_hand_waits_until_someone_has_done_it(tb: takeback
     with tb.run("send") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_parcel, "anna")
-        tb.approve(told.value.effect or "", by="bea", answer="by hand")
+        tb.approve(told.value.effect or "", by="bea", answer=told.value.challenge)
         run.call(send_parcel, "anna")
     (effect,) = tb.effects()
     result = tb.undo(effect)
@@ -160,8 +177,8 @@ def test_after_a_no_it_is_another_proposal(tb: takeback.Takeback) -> None:
         with pytest.raises(takeback.AwaitingApproval) as first:
             run.call(send_mail, "anna", key="mail-1")
         tb.deny(first.value.effect or "", by="bea")
-        with pytest.raises(takeback.Refused, match="bea said no") as again:
-            tb.approve(first.value.effect or "", by="kim", answer="cannot be undone")
+        with pytest.raises(takeback.Refused, match=r"gave the name bea[)] said no") as again:
+            tb.approve(first.value.effect or "", by="kim", answer=first.value.challenge)
         assert "another proposal" in again.value.hint
         with pytest.raises(takeback.Denied):
             run.call(send_mail, "anna", key="mail-1")
@@ -178,7 +195,7 @@ def ended(tb: takeback.Takeback, how: str, decide: str = "") -> takeback.Effect:
             run.call(send_mail, "anna", key="mail-1")
         waiting = told.value.effect or ""
         if decide == "yes":
-            tb.approve(waiting, by="bea", answer="cannot be undone")
+            tb.approve(waiting, by="bea", answer=words(tb, waiting))
         elif decide == "no":
             tb.deny(waiting, by="bea", why="She left.")
         if how == "failed":
@@ -199,18 +216,19 @@ def test_what_a_run_asked_for_ends_with_it(tb: takeback.Takeback, how: str) -> N
     with tb.run("again") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna", key="mail-1")
-        tb.approve(told.value.effect or "", by="bea", answer="cannot be undone")
+        tb.approve(told.value.effect or "", by="bea", answer=told.value.challenge)
         run.call(send_mail, "anna", key="mail-1")
     assert post.sent() == ["mail anna hello"]
 
 
-@pytest.mark.parametrize(("decide", "note"), [("yes", "bea said yes."), ("no", "bea said no. She left.")])
+@pytest.mark.parametrize(("decide", "note"), [("yes", " said yes."), ("no", " said no. She left.")])
 def test_what_was_decided_and_not_asked_for_again_ends_with_it_too(
     tb: takeback.Takeback, decide: str, note: str
 ) -> None:
     effect = ended(tb, "closed", decide)
     assert effect.state is State.ABORTED
-    assert effect.note == f"{note} Its run ended without asking for it again."
+    who = f"{ME} (not proven, gave the name bea)"
+    assert effect.note == f"{who}{note} Its run ended without asking for it again."
 
 
 def test_the_end_and_what_it_gives_up_are_recorded_together(
@@ -267,8 +285,8 @@ def test_what_a_dead_run_asked_for_is_not_decided_on(tb: takeback.Takeback) -> N
     effect = dies(tb)
     assert tb.pending() == ()
     with pytest.raises(takeback.Refused, match="is gone, so it will not be asked for again"):
-        tb.approve(effect, by="bea", answer="cannot be undone")
-    refused = told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone")
+        tb.approve(effect, by="bea", answer=words(tb, effect))
+    refused = told(tb, "approve", effect.id, "--by", "bea", "--answer", words(tb, effect))
     assert (refused.returncode, "is gone" in refused.stderr) == (3, True)
     assert "not decided yet, and the process of its run" in told(tb, "status").stdout
     assert json.loads(told(tb, "status", "--json").stdout)["approvals"] == []
@@ -296,9 +314,9 @@ def test_who_decides_when_it_was_given_up_just_now_is_told_so(
     with pytest.raises(takeback.AwaitingApproval) as waiting:
         run.call(send_mail, "anna")
     effect = tb.effect(waiting.value.effect or "")
-    monkeypatch.setattr(approval, "challenge", lambda effect: run.close() or "cannot be undone")
+    monkeypatch.setattr(approval, "says_the_words", lambda effect, answer: run.close() or True)
     with pytest.raises(takeback.Refused, match="ended before anyone decided"):
-        tb.approve(effect, by="bea", answer="cannot be undone")
+        tb.approve(effect, by="bea", answer=words(tb, effect))
 
 
 def test_of_two_who_decide_at_once_the_first_has_decided(
@@ -306,20 +324,23 @@ def test_of_two_who_decide_at_once_the_first_has_decided(
 ) -> None:
     effect = asked(tb)
 
-    def no_first(effect: takeback.Effect) -> str:
+    def no_first(effect: takeback.Effect, answer: str) -> bool:
         tb.deny(effect, by="kim")
-        return "cannot be undone"
+        return True
 
-    monkeypatch.setattr(approval, "challenge", no_first)
-    with pytest.raises(takeback.Refused, match="kim said no"):
-        tb.approve(effect, by="bea", answer="cannot be undone")
+    monkeypatch.setattr(approval, "says_the_words", no_first)
+    with pytest.raises(takeback.Refused, match=r"gave the name kim[)] said no"):
+        tb.approve(effect, by="bea", answer=words(tb, effect))
 
 
 @pytest.mark.parametrize(
     ("decide", "words"),
     [
-        (["approve", "--answer", "cannot be undone"], "by bea; its run makes it when it asks again"),
-        (["deny", "--why", "She left."], "by bea (She left.); its run learns it when it asks again"),
+        (["approve"], "gave the name bea); its run makes it when it asks again"),
+        (
+            ["deny", "--why", "She left."],
+            "gave the name bea) (She left.); its run learns it when it asks again",
+        ),
     ],
 )
 def test_what_is_decided_is_not_told_as_waiting_for_a_decision(
@@ -329,7 +350,8 @@ def test_what_is_decided_is_not_told_as_waiting_for_a_decision(
     assert json.loads(told(tb, "status", "--json").stdout)["approvals"] == [effect.id]
     assert "until someone approves or denies it" in told(tb, "show", effect.id).stdout
 
-    assert told(tb, decide[0], effect.id, *decide[1:], "--by", "bea").returncode == 0
+    typed = ["--answer", tb.proposals()[0].challenge] if decide == ["approve"] else []
+    assert told(tb, decide[0], effect.id, *decide[1:], *typed, "--by", "bea").returncode == 0
 
     status = told(tb, "status").stdout
     assert words in status and "Waiting" not in status and "takeback approve" not in status
@@ -352,10 +374,10 @@ def test_the_command_line_does_the_same(tb: takeback.Takeback) -> None:
     assert "the mail is read" in told(tb, "pending").stdout
     assert told(tb, "approve", effect.id, "--by", "bea").returncode == 3
     assert (
-        told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone", "--dry-run").returncode
+        told(tb, "approve", effect.id, "--by", "bea", "--answer", words(tb, effect), "--dry-run").returncode
         == 0
     )
     assert tb.pending()
-    assert told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 0
-    assert told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 3
+    assert told(tb, "approve", effect.id, "--by", "bea", "--answer", words(tb, effect)).returncode == 0
+    assert told(tb, "approve", effect.id, "--by", "bea", "--answer", words(tb, effect)).returncode == 3
     assert told(tb, "deny", effect.id, "--by", "bea").returncode == 3

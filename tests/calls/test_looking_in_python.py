@@ -18,6 +18,7 @@ from takeback.api.upkeep import needs_recovery, settle_first
 from takeback.api.workflows import submit_named, worker_for
 from takeback.model.run import RunState
 from takeback.runs.scope import Span
+from tests.approvals.words import words
 from tests.calls.own import order
 from tests.calls.post import send_mail
 from tests.damage import put_back_store, save_store
@@ -71,6 +72,7 @@ LOOKS: dict[str, Callable[[Takeback], object]] = {
     "dead_runs": lambda tb: tb.dead_runs(),
     "needs_recovery": lambda tb: needs_recovery(opened_of(tb)),
     "pending": lambda tb: tb.pending(),
+    "proposals": lambda tb: tb.proposals(),
     "size": lambda tb: tb.size(),
     "to_redo": lambda tb: to_redo(opened_of(tb)),
     "verify": lambda tb: [tb.verify(), tb.verify(read_data=True)],
@@ -91,7 +93,7 @@ CHANGES: dict[str, Callable[[Takeback], object]] = {
     "discard": lambda tb: tb.discard(tb.effects(run="well")[0]),
     "pin": lambda tb: tb.pin(tb.effects(run="well")[0]),
     "unpin": lambda tb: tb.unpin(tb.effects(run="well")[0]),
-    "approve": lambda tb: tb.approve(tb.pending()[0], by="bea", answer="cannot be undone"),
+    "approve": lambda tb: tb.approve(tb.pending()[0], by="bea", answer=words(tb, tb.pending()[0])),
     "deny": lambda tb: tb.deny(tb.pending()[0], by="bea"),
     "settle": lambda tb: tb.settle(tb.effects(run="well")[0], True),
     "submit": lambda tb: tb.submit(order, "new"),

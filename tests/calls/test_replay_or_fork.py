@@ -29,7 +29,7 @@ def mail(tb: takeback.Takeback, run: takeback.Run, **named: object) -> object:
     try:
         return run.call(send_mail, **named)
     except takeback.AwaitingApproval as told:
-        tb.approve(told.effect or "", by="bea", answer="cannot be undone")
+        tb.approve(told.effect or "", by="bea", answer=told.challenge)
         return run.call(send_mail, **named)
 
 
@@ -83,7 +83,7 @@ def test_a_fork_makes_a_new_intent_with_a_new_approval(tb: takeback.Takeback) ->
         run.fork("she asked for it again")
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, to="anna", key="mail-1")
-        tb.approve(told.value.effect or "", by="bea", answer="cannot be undone")
+        tb.approve(told.value.effect or "", by="bea", answer=told.value.challenge)
         run.call(send_mail, to="anna", key="mail-1")
     assert len(post.sent()) == 2
 

@@ -50,7 +50,7 @@ class Desk:
         return [effect.id for effect in self.journal.effects(Query())]
 
     def listed(self) -> int:
-        return self.database.read("SELECT n FROM tally WHERE name = 'listed'")[0][0]
+        return self.database.read("SELECT amount FROM tally WHERE name = 'listed'")[0][0]
 
 
 class Office:

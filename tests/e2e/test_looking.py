@@ -330,7 +330,8 @@ def test_a_call_that_needs_an_approval_is_shown_as_one_and_not_as_a_held_change(
     for command in ("forget", "pin", "accept", "apply"):
         said = takeback(command, name)
         assert said.code == 3 and "waits for an approval" in said.err and said.err.endswith(ways), said
-    takeback.done("approve", name, "--by", "bea", "--answer", "by hand")
+    (waiting,) = takeback.done("pending", "--json").json
+    takeback.done("approve", name, "--by", "bea", "--answer", waiting["challenge"])
     assert takeback.done("log", "--format", "{state}").out == "approved\n"
 
 
@@ -417,7 +418,7 @@ def _tell_near_paths(takeback: CommandLine, world: Path) -> None:
         "        except takeback.AwaitingApproval as waiting:\n"
         "            if not sys.argv[2:]:\n"
         "                raise\n"
-        "            tb.approve(waiting.effect, by='bea', answer='by hand')\n"
+        "            tb.approve(waiting.effect, by='bea', answer=waiting.challenge)\n"
         "            run.call(send, sys.argv[1])\n"
     )
     for words in ((f"{root}/mail",), (f"{root}/mail", "and approve")):
@@ -427,9 +428,9 @@ def _tell_near_paths(takeback: CommandLine, world: Path) -> None:
     (stuck,) = takeback.done("status", "--json").json["in_doubt"]
     assert waiting["summary"] == f'call send(to="{root}/mail")'
 
+    approving = ("approve", waiting["id"], "--by", "bea", "--answer", waiting["challenge"])
     for words in (
-        ("pending",), ("approve", waiting["id"], "--by", "bea", "--answer", "by hand", "--dry-run"), ("status",),
-        ("approve", waiting["id"], "--by", "bea", "--answer", "by hand"), ("settle", stuck, "--happened", "--dry-run"),
+        ("pending",), (*approving, "--dry-run"), ("status",), approving, ("settle", stuck, "--happened", "--dry-run"),
         ("recover", "--dry-run"), ("settle", stuck, "--happened"), ("write", "new", "--dry-run"),
         ("mkdir", "dir", "--dry-run"), ("rm", "a", "--dry-run"), ("mv", "a", "b", "--dry-run"),
         ("ln", "a", "b", "--dry-run"), ("chmod", "600", "a", "--dry-run"), ("chmod", "600", "a"),

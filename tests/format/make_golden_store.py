@@ -1,4 +1,4 @@
-"""Makes `store-2.tar.xz`: a store as this version writes it, with a world it fits. Run once per format, never again.
+"""Makes `store-3.tar.xz`: a store as this version writes it, with a world it fits. Run once per format, never again.
 
     python -m tests.format.make_golden_store
 
@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from random import Random
 
-VERSION = 2  # that this version writes
+VERSION = 3  # that this version writes
 
 
 def place(version: int) -> Path:

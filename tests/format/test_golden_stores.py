@@ -18,7 +18,7 @@ from tests.format.make_golden_store import place, unpack
 from tests.world import picture
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2, 3])
 def version(request: pytest.FixtureRequest) -> int:
     return request.param
 

@@ -1,4 +1,4 @@
-"""A store of format 1 is read as it is, and upgraded by the first write, whole or not at all."""
+"""A store of an older format is read as it is, and upgraded by the first write, whole or not at all."""
 
 import fcntl
 import hashlib
@@ -12,21 +12,21 @@ import pytest
 
 import takeback
 from takeback.errors import FormatTooNew
-from takeback.storage.sqlite.format_1 import FormatOne
+from takeback.storage.sqlite.older_format import OlderFormat
+from tests.damage import unguarded
 from tests.format.make_golden_store import place, unpack
 
-HERE = place(1)
 
-
-@pytest.fixture
-def store() -> Iterator[Path]:
-    with open(f"{HERE}.lock", "w") as lock:
+@pytest.fixture(params=[1, 2])
+def store(request: pytest.FixtureRequest) -> Iterator[Path]:
+    here = place(request.param)
+    with open(f"{here}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        unpack(1)
+        unpack(request.param)
         try:
-            yield HERE / "store"
+            yield here / "store"
         finally:
-            shutil.rmtree(HERE)
+            shutil.rmtree(here)
 
 
 def number(store: Path) -> str:
@@ -51,6 +51,7 @@ def look(tb: takeback.Takeback) -> list[Any]:
 
 
 def test_looking_changes_nothing(store: Path) -> None:
+    format = number(store)
     before = hashlib.sha256((store / "journal.db").read_bytes()).digest()
     with takeback.open(store) as tb:
         assert {run.state.value for run in tb.runs()} == {"accepted", "undone", "open"}
@@ -58,7 +59,7 @@ def test_looking_changes_nothing(store: Path) -> None:
         assert tb.verify().findings == ()
         (told,) = (one for one in tb.effects() if one.accepted_by == "person")
         assert told.accepted and not told.pinned
-    assert number(store) == "takeback store 1"
+    assert number(store) == format
     assert hashlib.sha256((store / "journal.db").read_bytes()).digest() == before
 
 
@@ -71,40 +72,62 @@ def test_the_first_write_makes_the_tables_of_a_new_store_and_leaves_the_records(
         effect = tb.effects()[0]
         assert tb.pin(effect)[0].pinned
         seen[0][0] = (*seen[0][0][:-1], True)
-        seen[2] |= {"pinned": 1, "records": seen[2]["records"] + 1}
+        seen[2] |= {"pinned": seen[2].get("pinned", 0) + 1, "records": seen[2]["records"] + 1}
         assert look(tb) == seen
         assert tb.verify(read_data=True).findings == ()
-    assert number(store) == "takeback store 2"
+    assert number(store) == "takeback store 3"
     takeback.open(tmp_path / "new").close()
     assert tables(store) == tables(tmp_path / "new")
     assert records(store)[: len(old)] == old
-    assert "keep" in {kind for _, kind, _, _ in old}
+    assert {len(hash) for _, _, _, hash in old} == {32}
+    assert {len(hash) for _, _, _, hash in records(store)[len(old) :]} == {48}
+
+
+def test_an_older_process_that_has_it_open_cannot_continue_the_chain_without_seals(store: Path) -> None:
+    """As it looks before it appends."""
+    with sqlite3.connect(store / "journal.db") as older:
+        older.execute("SELECT n FROM tally WHERE name = 'listed'").fetchall()
+        with takeback.open(store) as tb:
+            tb.pin(tb.effects()[0])
+        with pytest.raises(sqlite3.OperationalError, match="no such column: n"):
+            older.execute("SELECT n FROM tally WHERE name = 'listed'")
+
+
+def test_a_record_without_a_seal_after_one_that_has_one_is_found(store: Path) -> None:
+    with takeback.open(store) as tb:
+        tb.pin(tb.effects()[0])
+        tb.unpin(tb.effects()[0])
+    with sqlite3.connect(store / "journal.db") as db, unguarded(db):
+        db.execute("UPDATE records SET hash = substr(hash, 1, 32) WHERE seq = (SELECT max(seq) FROM records)")
+    with takeback.open(store) as tb:
+        found = "\n".join(tb.verify().findings)
+    assert "its hash does not fit" in found and "it has no seal" in found
 
 
 def test_a_kill_between_the_number_and_the_tables_is_made_good_by_the_next_write(store: Path) -> None:
-    (store / "FORMAT").write_text("takeback store 2\n")
+    (store / "FORMAT").write_text("takeback store 3\n")
     with takeback.open(store) as tb:
         tb.accept(tb.effects()[1])
         assert tb.verify(read_data=True).findings == ()
-    assert tables(store)["version"] == 2
+    assert tables(store)["version"] == 3
 
 
 def test_an_upgrade_that_fails_leaves_the_old_tables_and_is_tried_again(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = FormatOne._steps  # pyright: ignore[reportPrivateUsage]
+    steps = OlderFormat._steps  # pyright: ignore[reportPrivateUsage]
 
-    def failing(self: FormatOne, connection: sqlite3.Connection) -> Iterator[str]:
-        yield from list(steps(self, connection))[:-2]
+    def failing(self: OlderFormat, connection: sqlite3.Connection, older: int) -> Iterator[str]:
+        yield from list(steps(self, connection, older))[:-2]
         raise sqlite3.OperationalError("no")
 
     before = tables(store)
     with takeback.open(store) as tb:
         seen, effect = look(tb), tb.effects()[1]
-        monkeypatch.setattr(FormatOne, "_steps", failing)
+        monkeypatch.setattr(OlderFormat, "_steps", failing)
         with pytest.raises(takeback.TakebackError):
             tb.accept(effect)
-        monkeypatch.setattr(FormatOne, "_steps", steps)
+        monkeypatch.setattr(OlderFormat, "_steps", steps)
         assert (look(tb), tables(store)) == (seen, before)
         tb.accept(tb.effects()[1])
         assert tb.verify(read_data=True).findings == ()
@@ -120,6 +143,6 @@ def test_whoever_had_it_open_goes_on_when_another_one_upgrades_it(store: Path) -
 
 
 def test_a_store_of_a_later_format_is_refused_by_name(store: Path) -> None:
-    (store / "FORMAT").write_text("takeback store 3\n")
-    with pytest.raises(FormatTooNew, match=r"format 3, this one knows 2"):
+    (store / "FORMAT").write_text("takeback store 4\n")
+    with pytest.raises(FormatTooNew, match=r"format 4, this one knows 3"):
         takeback.open(store)

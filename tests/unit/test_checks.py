@@ -10,7 +10,7 @@ from takeback.errors import Misuse, ValidationFailed, VerifyFailed
 from takeback.model.change import Staged
 from takeback.model.resource import file_resource
 from takeback.policy import checks
-from takeback.policy.patterns import first_secret
+from takeback.policy.secrets import first_secret
 
 GARBAGE = bytes(range(256)) * 40 + b"\x00\xff\xfe"
 

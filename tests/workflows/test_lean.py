@@ -8,6 +8,7 @@ import pytest
 import takeback
 from takeback.storage.protocols import Query
 from takeback.storage.sqlite.journal import SqlJournal
+from tests.approvals.words import words
 from tests.workflows.conftest import Bench
 
 
@@ -67,7 +68,7 @@ def test_a_step_that_waited_for_its_approval_is_found_again(bench: Bench, asked:
     bench.work(sends)
     (waiting,) = bench.tb.effects(run=run.id)
     asked.clear()
-    bench.tb.approve(waiting.id, by="bea", answer="cannot be undone")
+    bench.tb.approve(waiting.id, by="bea", answer=words(bench.tb, waiting))
     bench.work(sends)
 
     assert bench.tb.result(run, 0) == 7

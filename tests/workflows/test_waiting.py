@@ -6,6 +6,7 @@ import pytest
 
 import takeback
 from takeback.model.run import NEVER
+from tests.approvals.words import words
 from tests.workflows.conftest import Bench
 from tests.workflows.test_replay import flow
 
@@ -179,7 +180,7 @@ def test_what_a_workflow_asked_for_is_given_up_when_it_is_taken_back(bench: Benc
     assert bench.look(run).state.value == "undone"
     assert (bench.tb.pending(), bench.tb.effect(waiting.id).state.value) == ((), "aborted")
     with pytest.raises(takeback.Refused, match="does not wait for an approval"):
-        bench.tb.approve(waiting, by="bea", answer="cannot be undone")
+        bench.tb.approve(waiting, by="bea", answer=words(bench.tb, waiting))
 
 
 @pytest.mark.parametrize("end", ["returns", "fails"])
@@ -199,7 +200,7 @@ def test_a_workflow_that_swallows_that_it_has_to_wait_waits_all_the_same(bench: 
     bench.work(release)
     for waiting in bench.tb.pending():
         assert bench.look(run).state.value == "suspended"
-        bench.tb.approve(waiting, by="bea", answer="cannot be undone")
+        bench.tb.approve(waiting, by="bea", answer=words(bench.tb, waiting))
     bench.work(release)
 
     assert bench.look(run).state.value in ("accepted", "undone")
@@ -244,6 +245,6 @@ def test_finding_13_a_late_approval_is_refused_and_nothing_is_called(
 
     assert bench.tb.pending() == ()
     with pytest.raises(takeback.ApprovalExpired, match="silence means no"):
-        bench.tb.approve(waiting, by="bea", answer="cannot be undone")
+        bench.tb.approve(waiting, by="bea", answer=words(bench.tb, waiting))
     bench.work(release)
     assert calls == []

@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, upkeep, workflows
+from takeback.api import decisions, stopping, upkeep, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -232,9 +232,13 @@ class Takeback:
         )
 
     pending = _handed(decisions.pending)
+    proposals = _handed(decisions.proposals)
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
+    stop = _handed(stopping.stop)
+    lift = _handed(stopping.lift)
+    stops = _handed(stopping.stops)
     finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)

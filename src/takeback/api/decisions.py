@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from takeback.api.store import OpenStore, now
 from takeback.api.undo import go_on_undoing
@@ -11,10 +11,16 @@ from takeback.api.workflows import wake_settled
 from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.person import Person
 from takeback.model.record import Draft, Kind
 from takeback.model.run import DECIDED, OnDeath, RunState
+from takeback.runs.agent_above import refuse_below_agent
+from takeback.runs.person import person_here
 from takeback.runs.selection import name_of, names_of
 from takeback.storage.owners import myself
+
+if TYPE_CHECKING:
+    from takeback.engine.approval import Proposal, Signed
 
 
 def accept(
@@ -174,27 +180,45 @@ def pending(opened: OpenStore) -> tuple[Effect, ...]:
     return tuple(one.effect for one in found if not one.decision and not one.never)
 
 
-def approve(opened: OpenStore, id: "Effect | str", *, by: str, answer: str = "") -> Effect:
+def proposals(opened: OpenStore) -> "tuple[Proposal, ...]":
+    """What needs an approval, oldest first, with all that is shown to those who decide."""
+    from takeback.engine.approval import proposals
+
+    return proposals(opened.parts, now())
+
+
+def approve(opened: OpenStore, id: "Effect | str", *, by: str = "", answer: str = "") -> Effect:
     """Approve exactly the proposed call. `answer` must confirm a call that cannot be undone. The run that asked makes
-    the call when it asks again; refused if that run has ended."""
-    return _decide(opened, id, True, by, answer)
+    the call when it asks again; refused if that run has ended. The person is that of this process; `by` is only a
+    remark. Refused in a process of an agent."""
+    refuse_below_agent("tb.approve", opened.store)
+    return decide_as(opened, id, True, person_here(opened.store, by), answer)
 
 
-def deny(opened: OpenStore, id: "Effect | str", *, by: str, why: str = "") -> Effect:
+def deny(opened: OpenStore, id: "Effect | str", *, by: str = "", why: str = "") -> Effect:
     """Deny this proposal. The run that asked gets the denial. If it asks again, that is a new proposal."""
-    return _decide(opened, id, False, by, "", why)
+    refuse_below_agent("tb.deny", opened.store)
+    return decide_as(opened, id, False, person_here(opened.store, by), "", why)
 
 
-def _decide(
-    opened: OpenStore, id: "Effect | str", approved: bool, by: str, answer: str, why: str = ""
+def decide_as(
+    opened: OpenStore,
+    id: "Effect | str",
+    approved: bool,
+    person: Person,
+    answer: str = "",
+    why: str = "",
+    signed: "Signed | None" = None,
 ) -> Effect:
+    """For a front end of ours that knows the person, such as a console with logins."""
     from takeback.engine.approval import decide, refuse_undecidable
 
     opened.store.refuse_if_suspect()
     effect = opened.effect(name_of(id))
     refuse_undecidable(opened.parts, effect, now())
     before_change(opened)
-    decide(opened.parts, effect, approved, by, answer, why, now=now())
+    people = opened.parts.people()
+    decide(opened.parts, effect, approved, person, answer, why, now=now(), people=people, signed=signed)
     _wake(opened, effect)
     return opened.effect(effect.id)
 
@@ -203,19 +227,29 @@ def settle(
     opened: OpenStore, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = ""
 ) -> Effect:
     """Record whether a call in doubt happened; `receipt` is the result it would have returned. If its run has ended,
-    the run's policy then applies; a run that waited for the call continues."""
+    the run's policy then applies; a run that waited for the call continues. `by` is a remark: the person is that of
+    this process."""
+    opened.store.refuse_if_suspect()
+    if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"Whether it happened is True or False, not {happened!r}.", hint="Nothing was recorded.")
+    refuse_below_agent("tb.settle", opened.store)
+    return settle_as(opened, effect, happened, person_here(opened.store, by), receipt)
+
+
+def settle_as(
+    opened: OpenStore, effect: "Effect | str", happened: bool, person: Person, receipt: Any = None
+) -> Effect:
+    """For a front end of ours that knows the person."""
     from takeback.engine.approval import refuse_unsettleable, settle
     from takeback.engine.recover import recover
 
     opened.store.refuse_if_suspect()
-    if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Misuse(f"Whether it happened is True or False, not {happened!r}.", hint="Nothing was recorded.")
     found = opened.effect(name_of(effect))
     before_change(opened)
     found = opened.effect(found.id)
     refuse_unsettleable(found)
     with opened.leased(found.run) as lease:
-        settle(opened.parts, lease, found, happened, receipt, by)
+        settle(opened.parts, lease, found, happened, receipt, person)
     recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
     wake_settled(opened)
     go_on_undoing(opened, found.run)

@@ -37,12 +37,15 @@ def carry_out(
     only: frozenset[str] | None = None,
 ) -> "UndoResult":
     from takeback.engine.plan import Wishes
+    from takeback.engine.stop import refuse_stopped
     from takeback.engine.undo import undo
     from takeback.model.change import on_conflict_named
 
     wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
     for core in tuple(opened.runs_here.values()):
         core.refuse_in_transaction(wanted)
+    if not dry_run and any(one.is_undo for one in wanted):  # then this is a redo
+        refuse_stopped(opened.parts, agent, "")
     begin = partial(_run_of_undo, opened, wishes, agent)
     return undo(opened.parts, wanted, wishes, begin, dry_run=dry_run, to_a_point=to_a_point)
 
@@ -58,6 +61,7 @@ def _run_of_undo(
     from takeback.runs.lease import held_back
     from takeback.runs.run import Run
 
+    opened.agree(plan)
     first, *others = plan.effects
     name = f"undo {short(first.id)}" + (f" and {len(others)} more" if others else "")
     # Held back before the run is opened: its first record says what is to be undone, and that is carried out.

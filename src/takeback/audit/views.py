@@ -8,6 +8,7 @@ from takeback.model.database import from_json, resource_of
 from takeback.model.effect import Effect
 from takeback.model.record import Record
 from takeback.model.run import NEVER, Checkpoint, RunInfo
+from takeback.model.stop import Stop
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
@@ -192,6 +193,18 @@ def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None =
     if result.state is not None:
         told["state"] = result.state
     return told
+
+
+def stop_json(stop: Stop) -> dict[str, Any]:
+    """What is stopped (with neither agent nor run: everything), by whom, and why."""
+    return {
+        "agent": stop.agent,
+        "run": stop.run,
+        "conversation": stop.conversation,
+        "by": stop.by,
+        "why": stop.why,
+        "at": iso(stop.at) if stop.at else None,
+    }
 
 
 def settled_json(one: "Settled") -> dict[str, Any]:

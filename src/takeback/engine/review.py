@@ -9,6 +9,7 @@ from takeback.adapters.database import Reviewed as Shown
 from takeback.engine.guards import COMMIT, REVIEW
 from takeback.engine.parts import Parts, adapter_of, named
 from takeback.engine.settle import abort, finish
+from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import Ready, Terms, announced, ready
 from takeback.engine.write import propose as propose_effect
 from takeback.errors import InDoubt, Misuse, Refused, ResourceUnreachable, RowsHeld, Unavailable, VerifyFailed
@@ -53,7 +54,7 @@ class TriedStatement(NamedTuple):
 
 def tried(parts: Parts, session: DatabaseSession, change: Change, statement: str) -> TriedStatement:
     """Made, looked at and rolled back. The journal never hears of it, and the database forgets it."""
-    parts = parts._replace(refuse_without_room=_nothing_is_saved)
+    parts = parts._replace(refuse_without_room=_nothing_is_saved, stops=tuple)
     nobody = Lease(new_id(), 0, Owner("", "", 0, ""), 0)
     made = ready(parts, nobody, change, Terms(), REVIEW)
     assert made is not None
@@ -88,6 +89,7 @@ def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int
 def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
     """Commit and confirm it. From the intent on it is decided: recovery after a crash commits it too."""
     parts.refuse_if_suspect()
+    refuse_stopped(parts, effect.agent, effect.run)
     adapter, reviewed = adapter_of(parts, effect.change.adapter), effect.phase.reviewed
     assert reviewed
     if adapter.verify(effect).standing is Standing.BEFORE:

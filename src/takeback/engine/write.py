@@ -9,16 +9,19 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, traits_of
 from takeback.engine.guards import (
+    SQL,
     UNDO,
     WRITE,
     Door,
     Safeguard,
+    policy_says,
     refuse_assessed,
     refuse_unmet,
     refuse_unstaged,
 )
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort, carry_out, sentence_of, way_out
+from takeback.engine.stop import refuse_stopped
 from takeback.errors import Drifted, InDoubt, KeyReused, NoRemedy, StoreBusy, Stuck, Superseded, Unavailable
 from takeback.model.change import Change, Staged, intent
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -27,6 +30,7 @@ from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, is_gated, ordered, reason
 from takeback.model.resource import display
+from takeback.model.ruling import NO_RULE, NOTHING_KNOWN, Known, PolicyAnswer, Ruling
 from takeback.model.run import Lease
 from takeback.policy.checks import Check, needs_name, run_checks
 from takeback.storage.protocols import Query
@@ -56,6 +60,9 @@ class Terms(NamedTuple):
     asked: str = ""  # what that step asked for, as a digest
     decide: Callable[[Change], Change] | None = None  # right before the intent, by what the journal says then
     fresh: bool = False  # nothing in the journal has the key
+    happened: bool = False  # of what is watched: it is in the world already, and only recorded
+    known: Known = NOTHING_KNOWN  # for the policy: what the adapter cannot see
+    judged: bool = False  # the policy was asked already, or what it wants was done by the agent's host
 
 
 class Ready(NamedTuple):
@@ -81,6 +88,9 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
 def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) -> Ready | None:
     """Looked at, guarded, approved and prepared. None if it would change nothing."""
     parts.refuse_if_suspect()
+    stoppable = Safeguard.STOP not in door.without
+    if stoppable:
+        refuse_stopped(parts, terms.agent, lease.run)
     adapter = adapter_of(parts, change.adapter)
     asks = not terms.fresh and Safeguard.KEY not in door.without
     earlier = recorded(parts, change, terms.key, door) if asks else None
@@ -92,22 +102,87 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
     if assessment.changes_nothing and not terms.taken:
         return None
     refuse_assessed(parts, change, assessment, door)
-    if Safeguard.APPROVAL not in door.without and (earlier or is_gated(assessment.offers)):
-        from takeback.engine.gate import gated, passed, waiting
+    ruling = _ruling(parts, lease, change, assessment, terms, door)
+    if ruling is not NO_RULE:
+        from takeback.engine.ruling import noted
 
-        if earlier is None:
-            asked = proposed(lease, gated(change, assessment, terms), terms)
-            raise waiting(propose(parts, lease, prepared(parts, adapter, asked, assessment)))
-        made = Ready(adapter, passed(parts, lease, adapter, earlier, change, terms), door)
+        change = noted(change, ruling)
+    if Safeguard.APPROVAL not in door.without and (earlier or _asks(adapter, assessment, ruling)):
+        made = _approved(parts, lease, adapter, earlier, change, assessment, terms, door, ruling)
+    elif ruling.answer is PolicyAnswer.HOLD and not door.waits:
+        from takeback.engine.gate import held_by_rule
+
+        change = change._replace(phase=change.phase._replace(waits=PERSON))
+        held = prepared(parts, adapter, proposed(lease, change, terms), assessment)
+        raise held_by_rule(propose(parts, lease, held), ruling)
     else:
         made = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms, door)
     try:
         # The last look. It is somebody's code and may take long: a signal ends it.
         refuse_unmet(terms.expects)
+        if stoppable:
+            refuse_stopped(parts, terms.agent, lease.run)  # capturing and checking may have taken long
     except BaseException as error:
         _give_up(parts, lease, made, terms, error)
         raise
     return made
+
+
+def _approved(
+    parts: Parts,
+    lease: Lease,
+    adapter: Adapter,
+    earlier: Effect | None,
+    change: Change,
+    assessment: Assessment,
+    terms: Terms,
+    door: Door,
+    ruling: Ruling,
+) -> Ready:
+    """Prepared once more, if people have approved exactly this; `AwaitingApproval` until then."""
+    from takeback.engine.gate import Asking, drift, gated, passed, waiting, with_state
+
+    asking, why = Asking(terms.asked_at, terms.patience, ruling), ""
+    if earlier:
+        passed(parts, lease, adapter, earlier, change, asking)
+        made = Ready(adapter, earlier, door)
+        if not adapter.traits.calls:
+            made = _prepare(parts, lease, adapter, earlier, assessment, terms, door)
+        why = drift(parts, earlier, made.effect.remedy, assessment, asking)
+        if not why:
+            return made
+        abort(parts, lease, adapter, earlier, f"It was approved, but {why}.")
+    asked = proposed(lease, gated(parts, change, assessment, asking), terms)
+    if door.waits:
+        made = _prepare(parts, lease, adapter, asked, assessment, terms, door)
+        return made._replace(effect=with_state(made.effect))
+    effect = propose(parts, lease, with_state(prepared(parts, adapter, asked, assessment)))
+    parts.proposed(effect)
+    raise waiting(parts, effect, why)
+
+
+def _ruling(
+    parts: Parts, lease: Lease, change: Change, assessment: Assessment, terms: Terms, door: Door
+) -> Ruling:
+    """Of the policy. Raises where it says no, and where nothing can wait at this door."""
+    if Safeguard.POLICY in door.without or terms.judged:
+        return NO_RULE
+    ruling = policy_says(parts, lease.run, terms.agent, change, assessment, terms.known)
+    if ruling is not NO_RULE:
+        from takeback.engine.ruling import refuse_denied, refuse_unheld
+
+        refuse_denied(change, ruling)
+        if door is SQL or (traits_of(change).boxes and not door.waits):
+            refuse_unheld(change, ruling, door)
+    return ruling
+
+
+def _asks(adapter: Adapter, assessment: Assessment, ruling: Ruling) -> bool:
+    """Whether a person must approve it first. A call cannot be held: the run that asked for it has to make it."""
+    if ruling.answer is PolicyAnswer.ASK or (ruling.answer is PolicyAnswer.HOLD and adapter.traits.calls):
+        return True
+    allowed = ruling.answer is PolicyAnswer.ALLOW and bool(ruling.rule)  # it names what cannot be undone
+    return is_gated(assessment.offers) and not allowed
 
 
 def recorded(parts: Parts, change: Change, key: str, door: Door) -> Effect | None:
@@ -168,6 +243,7 @@ def proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
 
 def propose(parts: Parts, lease: Lease, effect: Effect) -> Effect:
     """Durable, and not announced: it waits for a person, or for the one who makes it to end."""
+    parts.in_force()
     (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
@@ -189,7 +265,7 @@ def _prepare(
     # A scratch file with a name outlives a kill, so the journal must know of it first; one without a name does not.
     named = needs_name(terms.checks)
     try:
-        if named:
+        if named and not effect.seq:
             effect = propose(parts, lease, effect)
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
         remedy, why = _capture(parts, adapter, effect, assessment.offers)
@@ -266,6 +342,7 @@ def _with_taken(effect: Effect, taken: Remedy | None) -> Effect:
 
 
 def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+    parts.in_force()
     effect = parts.belonging(effect)
     (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])
     return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)

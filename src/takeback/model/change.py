@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse
+from takeback.model.ruling import Ruling, ruling_from, ruling_recorded
 
 UNDO = "undo"
 # For those who read a record before it is an effect: names of fields of `UndoTerms`.
@@ -15,6 +16,17 @@ EDIT = "edit"  # of some keys of a document, whatever else is in it
 class Approvable(NamedTuple):
     plan: str  # the way back, or that there is none
     until: int = 0  # microseconds since 1970: then silence means no; 0: never
+    state: str = ""  # of the targets when it was proposed, as a digest
+    nonce: str = ""  # an approval of another proposal does not fit
+    people: int = 1  # so many different ones must say yes
+    of: tuple[str, ...] = ()  # of these; empty: anyone who may approve
+    words: bool = False  # what is shown must be typed
+    rule: str = ""  # of the policy, that asked
+    machine: str = ""  # of the process that asked
+    uid: int = -1
+    role: str = ""  # and its role in the database that holds the store
+    boot: str = ""  # by the clock that no one can set: since when it waits
+    since: int = 0
 
 
 class Review(NamedTuple):
@@ -36,6 +48,7 @@ class Phase(NamedTuple):
     first_targets: str = ""  # of one that is applied with force: what it was before, as a digest
     taken_back_by: str = ""  # of a drop that was made first: the undo that took it back
     workshop: str = ""  # of what a command changed: the directory its layer lay in; it is saved once
+    ruling: Ruling | None = None  # of the policy, where a rule decided
 
 
 ASKED = Phase()  # and nothing more
@@ -114,11 +127,11 @@ def recorded_args(change: Change) -> dict[str, Any]:
         return _request(change)
     phase = {name: value for name, value in change.phase._asdict().items() if value}
     if change.phase.gate:
-        phase["gate"] = {
-            name: value for name, value in change.phase.gate._asdict().items() if value or name == "plan"
-        }
+        phase["gate"] = {"plan": change.phase.gate.plan, **_differing(change.phase.gate, _PLAIN)}
     if change.phase.reviewed:
         phase["reviewed"] = change.phase.reviewed._asdict()
+    if change.phase.ruling:
+        phase["ruling"] = ruling_recorded(change.phase.ruling)
     return {**_request(change), **phase}
 
 
@@ -130,7 +143,10 @@ def _request(change: Change) -> dict[str, Any]:
     return args | _differing(change.facts, NO_FACTS) if change.facts != NO_FACTS else args
 
 
-def _differing(typed: UndoTerms | Facts, plain: UndoTerms | Facts) -> dict[str, Any]:
+_PLAIN = Approvable("")
+
+
+def _differing(typed: NamedTuple, plain: NamedTuple) -> dict[str, Any]:
     pairs = zip(typed._fields, typed, plain, strict=True)
     return {name: value for name, value, usual in pairs if value != usual}
 
@@ -149,11 +165,17 @@ def change_recorded(adapter: str, kind: str, resource: str, summary: str, args: 
     if not _PHASE.isdisjoint(args):
         phase = Phase(**_named(args, _PHASE))
         phase = phase._replace(
-            gate=Approvable(**args["gate"]) if "gate" in args else None,
+            gate=_approvable(args["gate"]) if "gate" in args else None,
             reviewed=Review(**args["reviewed"]) if "reviewed" in args else None,
+            ruling=ruling_from(args["ruling"]) if "ruling" in args else None,
         )
         change = change._replace(args=_without(args, _PHASE), phase=phase)
     return change
+
+
+def _approvable(told: dict[str, Any]) -> Approvable:
+    of: list[str] = told.get("of", [])
+    return Approvable(**{**told, "of": tuple(of)})
 
 
 def _named(args: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Journal records, the hash chain that ties each to all before it, and what a check of them finds."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -116,6 +117,7 @@ class Record(NamedTuple):
     at: int  # microseconds since 1970, UTC
     body: dict[str, Any]
     hash: bytes
+    seal: bytes = b""  # what the chain covers of the body: see `covered`
 
 
 def canonical(value: Any) -> bytes:
@@ -149,8 +151,52 @@ def _refuse_fractions(values: Iterable[Any]) -> None:
             _refuse_fractions(value)
 
 
-def chained(previous: bytes, seq: int, at: int, kind: str, run: str, effect: str, body: bytes) -> bytes:
-    """The hash of a record; it covers everything in it and, through `previous`, every record before it."""
+def chained(previous: bytes, seq: int, at: int, kind: str, run: str, effect: str, of_body: bytes) -> bytes:
+    """The hash of a record; it covers everything in it and, through `previous`, every record before it. `of_body`: what
+    it covers of the body (`covered`)."""
     head = f"{seq} {at} {kind} {run} {effect}\n".encode()
-    data = previous + head + body
+    data = previous + head + of_body
     return _sha256(data).digest() if len(data) < _MUCH else sha256_of(data)
+
+
+# The seal of a record says what the chain covers of its body, and tells itself by its length:
+#
+# 16 bytes: random, and the chain covers the hash of them and the body. Without them that hash confirms no guess.
+# 32 bytes: that hash itself; body and random bytes were erased, and a REDACT record names what is left.
+# none: the chain covers the body itself, as in formats 1 and 2.
+# 1 byte: the same, and the body was erased. The REDACT record vouches for its hash and the one before.
+
+
+HASH = 32
+SALT = 16
+UNSALTED = b"\0"
+
+
+def new_salt() -> bytes:
+    return os.urandom(SALT)
+
+
+def covered(seal: bytes, body: bytes) -> bytes:
+    """What the chain covers of a body; of an erased one too, but for that of an unsalted record."""
+    if len(seal) == SALT:
+        data = seal + body
+        return _sha256(data).digest() if len(data) < _MUCH else sha256_of(data)
+    return seal or body
+
+
+def is_erased(seal: bytes) -> bool:
+    return len(seal) in (HASH, len(UNSALTED))
+
+
+def erased(seal: bytes, body: bytes) -> bytes:
+    """The seal of a record when its body has gone."""
+    return covered(seal, body) if seal else UNSALTED
+
+
+def is_tied(previous: bytes, record: "tuple[int, str, str, str, int, bytes, bytes]", seal: bytes) -> bool:
+    """Whether a row (seq, kind, run, effect, at, body, hash) has the hash that it should. One whose unsalted body was
+    erased cannot be computed again: that its hash and the one before are the ones of then, its REDACT record says."""
+    seq, kind, run, effect, at, body, hash = record
+    if seal == UNSALTED:
+        return True
+    return chained(previous, seq, at, kind, run, effect, covered(seal, body)) == hash

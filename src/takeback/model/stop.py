@@ -10,6 +10,11 @@ class Stop(NamedTuple):
     why: str = ""
     at: int = 0  # microseconds since 1970
     seq: int = 0  # of its record
+    conversation: str = (
+        ""  # with a run of a coding agent: the name that all runs of its conversation have in common
+    )
 
-    def concerns(self, agent: str, run: str) -> bool:
-        return (self.agent == agent if self.agent else True) and (self.run == run if self.run else True)
+    def concerns(self, agent: str, run: str, conversation: str = "") -> bool:
+        if self.run:
+            return run == self.run or (bool(conversation) and conversation == self.conversation)
+        return not self.agent or agent == self.agent

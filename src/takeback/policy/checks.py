@@ -99,7 +99,7 @@ def check(ask: Callable[..., Any], *, name: str = "") -> Check:
 def no_plaintext_secret() -> Check:
     """No private key, no well-known token, no value in clear for a name such as password or api_key; placeholders and
     references are fine. A small set of rules: it can miss one."""
-    from takeback.policy.patterns import first_secret, is_program
+    from takeback.policy.secrets import first_secret, is_program
 
     def call(staged: Staged) -> str | None:
         found = first_secret(_lines(staged), is_program(target_of(staged)))

@@ -1,6 +1,5 @@
-"""Patterns in texts: a secret in clear, which is never repeated; two requests that mean the same."""
+"""A program as a check; two requests that mean the same."""
 
-import math
 import os
 import re
 import select
@@ -8,11 +7,11 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from takeback.errors import Misuse
 
@@ -201,126 +200,3 @@ def _number(text: str) -> str:
         return f"{Decimal(text).normalize():f}"
     except InvalidOperation:
         return text
-
-
-# Does a line hold a secret in clear? A small set of rules: well-known tokens, and passwords written out.
-#
-# It errs towards silence where a value is a reference or a placeholder, and it never repeats what it found.
-
-
-class FoundSecret(NamedTuple):
-    line: int
-    kind: str  # for a person; never the secret itself
-
-
-_TOKENS: tuple[tuple[str, str], ...] = (
-    ("a private key", r"-----BEGIN (?:[A-Z0-9]+ )?(?<!ENCRYPTED )PRIVATE KEY(?: BLOCK)?-----"),
-    ("an AWS access key", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    ("a GitHub token", r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{30,})"),
-    ("a GitLab token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    ("a Slack token", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|hooks\.slack\.com/services/T\w{6,}/B\w{6,}/\w{20,}"),
-    ("a Stripe key", r"\b[rs]k_live_[A-Za-z0-9]{16,}|\bwhsec_[A-Za-z0-9]{24,}"),
-    ("an Anthropic key", r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
-    ("an OpenAI key", r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
-    ("a Google key", r"\bAIza[A-Za-z0-9_-]{35}"),
-    ("an npm token", r"\bnpm_[A-Za-z0-9]{36}"),
-    ("a PyPI token", r"\bpypi-AgE[A-Za-z0-9_-]{50,}"),
-)
-_PASSWORDS = r"pass(?:word|wd|phrase)?|pwd"
-_OTHERS = r"secret|token|credentials?|(?:api|access|secret|private|auth|account)[_-]?key"
-_ASSIGNED = re.compile(
-    rf"(?i:(?<![a-z])(?P<name>(?:\w*[_.-])?[a-z]*(?:(?P<password>{_PASSWORDS})|{_OTHERS})))[\"']?\s*(?:=>|:=|[:=])\s*"
-    r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote)).)+)(?P=quote)|(?P<bare>[^\s\"'#,;]+)\s*(?:[#;].*)?$)"
-)
-_OTHER_PASS = re.compile(r"(?:by|com|over|sur|tres|under)pass$", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:(?P<value>[^\s/@\"']+)@", re.IGNORECASE)
-_PLACEHOLDER = re.compile(
-    r"^[$<{\[%!(`]|\$[{(]|\{\{|<[^>]+>|\.\.\.|^(?:[x*•.#_-]+|none|null|true|false|nil|undefined)$"
-    r"|^(?:\.{0,2}/|~/|[a-z]+://|(?:env|file|vault|ref|sha\d+|arn|secret|op):|@|\*\w)"
-    r"|example|placeholder|change[-_ ]?(?:me|it)|your|dummy|sample|redacted|replace|insert|todo|fixme|x{4}",
-    re.IGNORECASE,
-)
-# Said of a secret instead of one: how it is given, its type in a schema or a signature.
-_NO_VALUE = re.compile(
-    r"(?:default|required?|optional|enabled?|disabled?|include|omit|same-origin|prompt|ask|auto|empty|hidden|yes|no"
-    r"|str|string|text|bytes?|int|integer|number|bool|boolean|any|object|secretstr)[?!]?",
-    re.IGNORECASE,
-)
-_CODE = re.compile(r"[()\[\]]|^\w+(\.\w+)+$")  # a call, an index, a dotted name
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")  # DB_PASSWORD, of the environment
-# my-tls-secret-v2, Bearer: the name of a secret that is kept elsewhere, or of its kind.
-_NAMELIKE = re.compile(r"[A-Z]?[a-z]+|[a-z]+\d{0,2}(?:[-_./](?:[a-z]+\d{0,2}|\d{1,2}))+")
-_SHORTEST = 4
-_CODE_BITS = 3.0  # of entropy per character: what a bare word in a program must have not to be a variable
-_ADDRESS_BITS = 2.0
-_PROGRAMS = (
-    ".c", ".cc", ".cpp", ".cs", ".go", ".h", ".java", ".js", ".jsx", ".kt", ".lua", ".mjs", ".php", ".pl", ".py",
-    ".pyi", ".rb", ".rs", ".scala", ".swift", ".ts", ".tsx",
-)  # fmt: skip
-
-
-def is_program(name: str) -> bool:
-    """Whether a word without quotes is more likely a variable than a value, by the name of the file."""
-    return name.lower().endswith(_PROGRAMS)
-
-
-def first_secret(lines: Iterable[bytes], program: bool = False) -> FoundSecret | None:
-    """The first secret and its line; lines are bytes, so that any file can be looked at."""
-    patterns = [(kind, re.compile(pattern)) for kind, pattern in _TOKENS]
-    number = 1
-    for raw in lines:
-        kind = _kind(raw.decode("utf-8", "replace"), patterns, program)
-        if kind:
-            return FoundSecret(number, kind)
-        number += raw.endswith(b"\n")
-    return None
-
-
-def _kind(line: str, patterns: list[tuple[str, re.Pattern[str]]], program: bool) -> str:
-    for kind, pattern in patterns:
-        if any(not _is_placeholder(found.group()) for found in pattern.finditer(line)):
-            return kind
-    if any(_is_written_out(found, program) for found in _ASSIGNED.finditer(line)):
-        return "a password or key written out"
-    if any(_is_in_clear(found["value"]) for found in _IN_ADDRESS.finditer(line)):
-        return "an address with a password in it"
-    return ""
-
-
-def _is_written_out(found: "re.Match[str]", program: bool) -> bool:
-    """Whether the value given to a name such as db_password or api_key is the secret itself."""
-    name, bare = found["name"], found["bare"]
-    value: str = found["quoted"] if bare is None else bare.rstrip("}")
-    if len(value) < _SHORTEST or " " in value or _is_placeholder(value) or _OTHER_PASS.search(name):
-        return False
-    if _NO_VALUE.fullmatch(value) or _VARIABLE.fullmatch(value):
-        return False
-    # `password=password` hands a variable on; `"password": "Password"` is a label.
-    if value.lower() in (name.lower(), re.split(r"[_.-]", name.lower())[-1]):
-        return False
-    if bare is not None and (_CODE.search(value) or (program and not _is_mixed(value))):
-        return False
-    if found["password"] and name.lower() != "pass":
-        return True
-    return not (value.isdigit() or _NAMELIKE.fullmatch(value))
-
-
-def _is_mixed(value: str) -> bool:
-    kinds = sum(bool(re.search(kind, value)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-    return kinds > 1 and _entropy(value) >= _CODE_BITS
-
-
-def _is_in_clear(value: str) -> bool:
-    """A password in an address; shorter ones are mostly made up."""
-    if len(value) < 6 or value.isdigit() or _is_placeholder(value):
-        return False
-    return _entropy(value) >= _ADDRESS_BITS
-
-
-def _is_placeholder(value: str) -> bool:
-    return bool(_PLACEHOLDER.search(value.removeprefix("-----BEGIN ")))
-
-
-def _entropy(value: str) -> float:
-    counts = [value.count(char) for char in set(value)]
-    return -sum(count / len(value) * math.log2(count / len(value)) for count in counts)

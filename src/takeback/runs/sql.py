@@ -13,6 +13,7 @@ from takeback.adapters.database import MOST, OPEN, Databases, DatabaseSession, R
 from takeback.engine import review, transaction
 from takeback.engine.held import discard_held
 from takeback.engine.parts import adapter_of, named
+from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import Terms
 from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
 from takeback.model.change import Change
@@ -161,6 +162,7 @@ class Sql:
         if self._failed and first_words(statement, 2) not in _LEADS_BACK:
             raise _failed_before(self._failed)
         try:
+            refuse_stopped(self._core.parts, self._core.agent, self._core.id)
             rows = self._session.execute(statement, parameters, many)
         except BaseException as error:
             self._failed = self._failed or str(error)

@@ -8,6 +8,7 @@ from functools import partial
 from takeback.engine.drop import Final, refusal
 from takeback.engine.held import apply_held, discard_held
 from takeback.engine.plan import Wishes
+from takeback.engine.stop import refuse_stopped
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted
 from takeback.engine.undo import undo as take_back
@@ -93,6 +94,8 @@ def undo_all(
 ) -> UndoResult:
     with core.lock:
         core.refuse_ended()
+        if any(one.is_undo for one in wanted):
+            refuse_stopped(core.parts, core.agent, core.id)
         to_a_point = point is not None
         begin = partial(_begin, core, point)
         return take_back(

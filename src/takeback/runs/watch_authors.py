@@ -312,7 +312,7 @@ def record(
     """As an effect of its own. None while they are still running: then its author is unknown."""
     from takeback.adapters.watch.adapter import change_found
 
-    effect = begin(parts, lease, change, terms)
+    effect = begin(parts, lease, change, terms._replace(happened=True))
     try:
         return finish(parts, lease, effect, lambda: change_found(effect.change, parts.blobs, targets, ()))
     except StoreBusy:

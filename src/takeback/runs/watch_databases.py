@@ -148,7 +148,7 @@ def _recorded(core: RunCore, base: str, by_name: dict[str, Target], says: str) -
     database = Database("sqlite", f"sqlite:///{quote(path_of(base))}")
     adapter: SqliteAdapter = adapter_of(core.parts, database.engine)  # pyright: ignore[reportAssignmentType]
     change = Change(database.engine, PROGRAM, resource_of(database), says, {"database": to_json(database)})
-    effect = begin(core.parts, core.lease, change, Terms(agent=core.agent))
+    effect = begin(core.parts, core.lease, change, Terms(agent=core.agent, happened=True))
     then = {
         end: core.parts.blobs.read(by_name[base + end].before["digest"])
         for end in _KEPT

@@ -92,13 +92,13 @@ def _copy_records(source: Store, target: Store, progress: Progress) -> int:
     head = target.journal.newest()
     progress.expect(source.journal.newest() - head)
     _refuse_another(source, target, head)
-    at = [0]
-    journal = target.adopting(lambda: at[0])
+    original: list[Record] = []
+    journal = target.adopting(lambda: original[0])
     generations = dict(target.read("SELECT run, generation FROM leases"))
     for _, some in groupby(enumerate(source.journal.records(after=head)), lambda one: one[0] // _TOGETHER):
         with target.together():
             for _, record in some:
-                at[0] = record.at
+                original[:] = [record]
                 lease = Lease(record.run, generations[record.run], _NOBODY, 0)
                 draft = Draft(record.kind, record.run, record.effect, record.body)
                 (made,) = journal.append(lease, [draft])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from takeback.errors import ResourceUnreachable
 from takeback.model.descriptor import Descriptor
-from takeback.model.record import sha256_of
+from takeback.model.record import HASH, sha256_of
 from takeback.storage import disk
 from takeback.storage.owners import machine
 from takeback.storage.tables import Reading
@@ -113,7 +113,7 @@ class Note(NamedTuple):
 def _head(tables: Reading) -> Note:
     """Of the newest record there is."""
     rows = tables.read("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1")
-    return Note(rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else Note()
+    return Note(rows[0][0], rows[0][1][:HASH].hex(), rows[0][2]) if rows else Note()
 
 
 def _private(path: str, longest: int = _LONGEST) -> bytes | None:
@@ -177,7 +177,7 @@ class Witness:
         if note is None or not note.seq:
             return None
         rows = tables.read("SELECT hash FROM records WHERE seq = ?", (note.seq,))
-        return None if rows and rows[0][0].hex() == note.hash else note
+        return None if rows and rows[0][0][:HASH].hex() == note.hash else note
 
     def remember(self, tables: Reading) -> bool:
         """How far the journal has come, unless it has lost what was known: that stays known until `trust`. False if

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Corrupt, StoreFull
+from takeback.model.record import Record
 from takeback.model.settings import MB, Limits, Settings, bytes_in_words, limits
 from takeback.storage import disk
 from takeback.storage.protocols import Journal, Leases
@@ -65,6 +66,11 @@ class Store(ABC):
         with self.database.lock:
             self._layers = self._layers or Layers(os.path.join(self.path, "layers"))
         return self._layers
+
+    @property
+    def role(self) -> str:
+        """As whom the server of the store knows this process; "" where it has none."""
+        return ""
 
     @property
     def read_only(self) -> bool:
@@ -243,8 +249,8 @@ class Store(ABC):
     # For filling it with a copy of another store.
 
     @abstractmethod
-    def adopting(self, now: Callable[[], int]) -> Journal:
-        """Its journal, by another clock."""
+    def adopting(self, original: Callable[[], Record]) -> Journal:
+        """Its journal, for a copy: what is appended next gets the time, the seal and the hash of that record."""
         ...
 
     @abstractmethod

@@ -5,7 +5,7 @@ import pytest
 from takeback.errors import Drifted, RecordInvalid, Superseded
 from takeback.model.change import DECIDED_AT
 from takeback.model.effect import State
-from takeback.model.record import GENESIS, Draft, Kind, canonical, chained
+from takeback.model.record import GENESIS, Draft, Kind, canonical, chained, covered
 from takeback.model.run import Lease, OnDeath, RunState
 from takeback.testing.fakes import closing, ending, intending, opening
 from takeback.testing.journal_suite import JournalBooks, JournalSuite
@@ -73,8 +73,10 @@ class JournalRunsSuite(JournalSuite):
         previous = GENESIS
         for number, record in enumerate(books.journal.records(), 1):
             assert record.seq == number
-            body = canonical(record.body)
-            previous = chained(previous, record.seq, record.at, record.kind, record.run, record.effect, body)
+            of_body = covered(record.seal, canonical(record.body))
+            previous = chained(
+                previous, record.seq, record.at, record.kind, record.run, record.effect, of_body
+            )
             assert record.hash == previous
         assert not list(books.journal.check())
 

@@ -1,4 +1,4 @@
-"""Ask the daemon of a store from another front end. None is started for that.
+"""Let the daemon of a store carry out a command. None is started for that.
 
 `takeback run` and the program before each command in mode `sandbox` ask it to carry them out: its starter has loaded
 already what they need (`starter.py`). They do it themselves if it cannot be done there just as well, and never after it
@@ -8,62 +8,17 @@ was begun. Little is imported here: without a daemon nothing may be lost by aski
 import os
 import sys
 
+from takeback.storage.daemon_socket import ROOT, connection_to, head_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Sequence
     from typing import Any
 
-ROOT = __file__.rsplit("/", 4)[0]  # where the package lies
-OWN = "takeback"  # as the name of a host: the request is ours, not an agent's
-AGENTS = "agents"  # which processes it knows as agents
 RECORD = "record"  # what changed until now, and calls of agents that have died
 RUN = "run"  # carry out what is sent with the answer
-_SECONDS = 30
 _signal: "Any" = __import__("_signal")  # to load `signal` takes long
-
-
-def ask(store: str, event: str) -> bytes | None:
-    """Its answer; None if there is no daemon, or it does not answer."""
-    try:
-        connection = _connection(store, _SECONDS)
-        try:
-            connection.sendall(_head(event))
-            return b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        finally:
-            connection.close()
-    except OSError:
-        return None
-
-
-def answers(store: str) -> bool:
-    """Whether a daemon takes connections for this store. It hangs up when it is asked nothing."""
-    try:
-        _connection(store).close()
-        return True
-    except OSError:
-        return False
-
-
-def _head(event: str) -> bytes:
-    return os.fsencode(f"takeback 1 {OWN} {event} {os.getppid()} 0 0 {ROOT}\n")
-
-
-def _connection(store: str, seconds: float | None = None) -> "socket":
-    """By a handle of its directory: a path may be longer than a socket's name."""
-    from _socket import AF_UNIX, SOCK_STREAM, socket  # `socket` takes long to load
-
-    place = os.open(os.path.join(store, "hooks"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    connection = socket(AF_UNIX, SOCK_STREAM)
-    try:
-        connection.settimeout(seconds)
-        connection.connect(f"/proc/self/fd/{place}/socket")
-        return connection
-    except BaseException:
-        connection.close()
-        raise
-    finally:
-        os.close(place)
 
 
 # What is sent to be carried out there.
@@ -117,7 +72,7 @@ def sent(program: str, words: "Sequence[str]", store: str | None) -> int | None:
     if not store or not os.path.exists(f"{store}/hooks/socket") or not _is_plain():
         return None
     try:
-        connection = _connection(store, _QUICK)
+        connection = connection_to(store, _QUICK)
     except OSError:
         return None
     try:
@@ -136,7 +91,7 @@ def sent(program: str, words: "Sequence[str]", store: str | None) -> int | None:
 def _accepted(connection: "socket", program: str, words: "Sequence[str]", signals: "_Forwarding") -> bool:
     """Whether it was begun. An error on the way is a no: the last byte says that it may begin."""
     try:
-        connection.sendall(_head(RUN))
+        connection.sendall(head_of(RUN))
         child = int(_line(connection) or b"0")
         if not child or not _is_mine(connection):
             return False

@@ -61,6 +61,7 @@ class HookAnswer(NamedTuple):
     context: str = ""  # what the model reads with the event: PROMPT, SESSION_START, AFTER_CALL
     command: str = ""  # BEFORE_CALL of SHELL: what runs instead; no host uses it yet
     notice: str = ""  # what the person reads, where the host can show it
+    final: bool = False  # the refusal says all: no word on how takeback is switched off
 
 
 Answer = HookAnswer  # the short name in this room

@@ -144,7 +144,9 @@ def _carried_out(wrapped: str, note: str, store: str | None, parent: int) -> int
 
 
 def _said(command: str) -> str:
-    words = " ".join(command.split())
+    from takeback.policy.secrets import masked
+
+    words = masked(" ".join(command.split()))  # as in the summaries of other calls
     return f"Bash: {words if len(words) <= _SHORT else words[: _SHORT - 1] + '…'}"
 
 
@@ -202,7 +204,7 @@ def _caller(
 
 def _is_hooked(store: str, parent: int) -> bool:
     """Whether the hooks of this agent run: then it has no call that is not noted."""
-    from takeback.frontends.agents.client import AGENTS, ask
+    from takeback.storage.daemon_socket import AGENTS, ask
 
     known = (ask(store, AGENTS) or b"").split(b"\n")
     return any(line.startswith(b"%d " % parent) for line in known)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
+from takeback.api import opened_of
 from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
 from takeback.frontends.agents.hosts import host, is_note
@@ -64,7 +65,6 @@ class Sessions:
 
     def __init__(self, store: str) -> None:
         import takeback
-        from takeback.api import opened_of
 
         self._tb = takeback.open(store)
         opened_of(self._tb).progress = self._count = LookCount()
@@ -87,6 +87,9 @@ class Sessions:
                 "The agent did not say which conversation this call belongs to.",
                 hint="Its version may not be known to takeback.",
             )
+        stopped = self._stopped(event)
+        if stopped and event.kind is Kind.BEFORE_CALL:
+            return Answer(refusal=stopped, final=True)
         if refusal := self._lookout.refusal(event, environment):
             return Answer(refusal=refusal)
         with self._lock:
@@ -107,9 +110,27 @@ class Sessions:
                 self._lookout.forget(event.session)
             elif event.kind is Kind.AFTER_CALL:
                 self._lookout.remember()
-            context = "\n".join(filter(None, (answer.context, news.context)))
-            notice = "\n".join(filter(None, (looking, answer.notice or news.notice)))
+            told = stopped if event.kind is Kind.PROMPT else ""
+            context = "\n".join(filter(None, (told, answer.context, news.context)))
+            notice = "\n".join(filter(None, (told, looking, answer.notice or news.notice)))
             return answer._replace(context=context, notice=notice)
+
+    def _stopped(self, event: Event) -> str:
+        """Why this agent or its conversation does nothing more; empty if nobody stopped it. Asked without the lock, and
+        before any look: a call must not wait for that."""
+        from takeback.engine.stop import in_words, way_out
+        from takeback.runs.prompts import session_name
+
+        if event.kind not in (Kind.BEFORE_CALL, Kind.PROMPT):
+            return ""
+        conversation = session_name(event.host, event.session)
+        for one in opened_of(self._tb).stops():
+            if one.concerns(event.host, "", conversation):
+                return (
+                    f"takeback: {in_words(one)}. No call of it is let through. Do not try again, and do not look for "
+                    f"another way; tell the person. {way_out(one)}"
+                )
+        return ""
 
     def _in_its_conversation(self, event: Event) -> Event:
         """Cursor gives a subagent a conversation of its own, and names the one that leads it when it begins."""

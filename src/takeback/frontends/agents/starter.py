@@ -20,9 +20,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-from takeback.frontends.agents.client import COMMAND, ROOT, store_named, store_of_run
+from takeback.frontends.agents.client import COMMAND, store_named, store_of_run
 from takeback.model.descriptor import Descriptor, write_once
 from takeback.sandbox import protocol
+from takeback.storage.daemon_socket import ROOT
 
 _IDLE = 600_000  # milliseconds without a caller, and it ends
 _ANSWER = 2.0  # seconds in which it forks; and in which a caller says what it wants

@@ -102,7 +102,8 @@ YES = flag("--yes", "do not ask")
 ALL_PROJECTS = flag("--all", "of all projects, not only of this one")
 RUN = option("--run", "R", "make it part of this run (a new one if there is none)")
 NUMBER = option("-n", "N", "at most N (20; 0: all)", type=number_of, default=20, dest="number")
-BY = option("--by", "NAME", "who decides; else USER", default="")
+SECRETS = flag("--secrets", "show secrets, which are masked otherwise; not below an agent")
+BY = option("--by", "NAME", "a remark on who decides; the account of this process is what counts", default="")
 NO_NETWORK = flag("--no-network", "without network")
 TIMEOUT = option("--timeout", "S", "end it after this many seconds")
 # An option of another name, before there was one word for one thing: what it is called now.
@@ -316,6 +317,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback status",
         ),
         "runs": ("list runs, newest first", "takeback runs -n 5"),
+        "events": (
+            "print what happened as JSON lines, follow it, or print metrics",
+            "takeback events --follow --after 4711",
+        ),
+    },
+    "Console": {
+        "console": ("show everything in the browser, approve and take back there", "takeback console --open"),
     },
     "Take back": {
         "undo": ("undo effects (default: the newest)", "takeback undo k3f9a2bq --cascade"),
@@ -334,9 +342,20 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "pending": ("list the calls that wait for an approval", "takeback pending"),
         "approve": ("approve a proposed call", "takeback approve k3f9a2bq"),
         "deny": ("deny a proposed call", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+        "stop": (
+            "stop an agent, a run or everything, until a person lifts it",
+            "takeback stop --agent claude-code --why 'it deletes too much'",
+        ),
+        "approver": ("who may approve, and the keys with which they prove it", "takeback approver new bea"),
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
+        ),
+    },
+    "Proof": {
+        "audit": (
+            "show who did what by whose leave; prove that the journal was not changed",
+            "takeback audit report",
         ),
     },
     "Points": {

@@ -297,7 +297,8 @@ END $$;
 -- after it (005_listing.sql) it can `tell` whether the run is open, and all that is held by effects in flight.
 CREATE OR REPLACE FUNCTION takeback_store.append(
   lease_run text, lease_generation bigint, given_at bigint, its_token text, again boolean,
-  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb, tell boolean,
+  kinds text[], runs text[], effects text[], keys text[], resources text[], covered bytea[], seals bytea[], kept bytea[], facts jsonb,
+  tell boolean,
   OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea, OUT is_open boolean, OUT held text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -308,7 +309,7 @@ DECLARE
   went boolean;  -- an assignment is a third quicker than PERFORM
 BEGIN
   LOCK TABLE takeback_store.turn IN EXCLUSIVE MODE;
-  SELECT r.seq, r.hash, r.key IS NOT NULL INTO its_seq, its_hash, is_plain FROM takeback_store.records r ORDER BY r.seq DESC LIMIT 1;
+  SELECT r.seq, substr(r.hash, 1, 32), r.key IS NOT NULL INTO its_seq, its_hash, is_plain FROM takeback_store.records r ORDER BY r.seq DESC LIMIT 1;
   IF NOT FOUND THEN
     its_seq := 0;
     its_hash := decode(repeat('00', 32), 'hex');
@@ -329,7 +330,7 @@ BEGIN
           WHERE l.run = lease_run AND l.generation = lease_generation AND l.pid <> 0) THEN
         RAISE EXCEPTION 'lease lost' USING ERRCODE = 'TB001';
       END IF;
-      SELECT min(r.at), string_agg(r.hash, '' ORDER BY r.seq) INTO made_at, hashes FROM takeback_store.records r
+      SELECT min(r.at), string_agg(substr(r.hash, 1, 32), '' ORDER BY r.seq) INTO made_at, hashes FROM takeback_store.records r
         WHERE r.seq >= first_seq AND r.seq < first_seq + cardinality(kinds);
       RETURN;
     END IF;
@@ -347,11 +348,12 @@ BEGIN
   FOR n IN 1 .. cardinality(kinds) LOOP
     kind := kinds[n];
     its_seq := its_seq + 1;
-    -- As model/record.py chains them.
-    its_hash := sha256(its_hash || convert_to(format(E'%s %s %s %s %s\n', its_seq, made_at, kind, runs[n], effects[n]), 'UTF8') || bodies[n]);
+    -- As model/record.py chains them; what is covered of an unsalted body that was erased is the hash itself, in a copy.
+    its_hash := CASE WHEN seals[n] = '\x00'::bytea THEN covered[n] ELSE
+      sha256(its_hash || convert_to(format(E'%s %s %s %s %s\n', its_seq, made_at, kind, runs[n], effects[n]), 'UTF8') || covered[n]) END;
     hashes := hashes || its_hash;
     INSERT INTO takeback_store.records (seq, at, kind, run, effect, token, hash, body)
-      VALUES (its_seq, made_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash, kept[n]);
+      VALUES (its_seq, made_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash || seals[n], kept[n]);
     IF kind IN ('intent', 'propose') THEN
       went := takeback_store.begun(its_seq, kind, runs[n], effects[n], keys[n], resources[n], facts->(n - 1));
     ELSIF kind IN ('done', 'abort', 'stick', 'drop', 'decide', 'accept', 'keep', 'pin', 'unpin', 'forget', 'erase') THEN
@@ -366,4 +368,36 @@ BEGIN
       held := (SELECT json_agg(h) FROM takeback_store.in_flight f CROSS JOIN unnest(f.holds) AS h);
     END IF;
   END IF;
+END $$;
+
+-- append_to_projects: `append`, and what the records tell of projects. Asked again it finds everything there already.
+CREATE OR REPLACE FUNCTION takeback_store.append_to_projects(
+  lease_run text, lease_generation bigint, given_at bigint, its_token text, again boolean,
+  kinds text[], runs text[], effects text[], keys text[], resources text[], covered bytea[], seals bytea[], kept bytea[], facts jsonb,
+  tell boolean,
+  OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea, OUT is_open boolean, OUT held text
+) LANGUAGE plpgsql AS $$
+DECLARE
+  fact jsonb;
+  one jsonb;
+  its_number bigint;
+  its_effect bigint;
+BEGIN
+  SELECT a.first_seq, a.made_at, a.hashes, a.is_open, a.held INTO first_seq, made_at, hashes, is_open, held
+    FROM takeback_store.append(lease_run, lease_generation, given_at, its_token, again, kinds, runs, effects, keys, resources,
+      covered, seals, kept, facts, tell) a;
+  FOR n IN 1 .. cardinality(kinds) LOOP
+    fact := facts->(n - 1);
+    CONTINUE WHEN NOT fact ? 'projects';
+    FOR one IN SELECT jsonb_array_elements(fact->'projects') LOOP
+      its_number := takeback_store.noted(one->>'root', (one->>'marked')::smallint, (one->>'began')::smallint, (one->>'made')::smallint);
+      IF kinds[n] = 'open' THEN
+        UPDATE takeback_store.runs r SET project = one->>'root' WHERE r.id = runs[n] AND r.project = '';
+      ELSIF (one->>'made')::smallint = 0 THEN
+        SELECT e.seq INTO its_effect FROM takeback_store.effects e WHERE e.id = effects[n];
+        INSERT INTO takeback_store.scopes (project, effect, told) VALUES (its_number, its_effect, first_seq + n - 1)
+          ON CONFLICT (project, effect) DO UPDATE SET told = excluded.told;
+      END IF;
+    END LOOP;
+  END LOOP;
 END $$;

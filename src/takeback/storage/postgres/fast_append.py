@@ -9,7 +9,7 @@ from typing import Any
 
 from takeback.errors import Unavailable
 from takeback.model.lifecycle import touched
-from takeback.model.record import Draft, Kind, Record, chained
+from takeback.model.record import HASH, Draft, Kind, Record, chained
 from takeback.model.resource import ancestors, made_markers
 from takeback.model.run import Lease
 from takeback.storage.postgres.connection import driver, exec_prepared, prepare
@@ -216,6 +216,9 @@ def _is_plain(body: dict[str, Any]) -> bool:
     return "#" not in body["resource"] and touched(body) == (body["resource"],)
 
 
+Seal = tuple[bytes, bytes]  # what a record gets beside its hash, and what the chain covers of its body
+
+
 class Plain:
     """What this process knows of the end of the journal. The lock of the database is held around it."""
 
@@ -229,7 +232,7 @@ class Plain:
 
     def forget(self) -> None:
         self.seq = 0  # of the newest record; 0: nothing is known
-        self._hash = b""
+        self._newest = b""  # its hash and seal
         self._listed = 0  # all records up to this one are
         self._told = (0, 0)  # a time of the server, and ours when we heard of it
         self._at = 0  # of the newest record
@@ -252,7 +255,7 @@ class Plain:
         session: StoreSession,
         lease: Lease,
         drafts: Sequence[Draft],
-        bodies: Sequence[bytes],
+        seals: Sequence[Seal],
         kept: Sequence[bytes],
         token: bytes | None,
     ) -> tuple[Record, ...] | None:
@@ -264,15 +267,16 @@ class Plain:
             self._list(session, len(drafts))
         at = self._now() if self._now else self._time()
         when = None if self._now else number(at - _EPOCH)
-        previous, seq = self._hash, self.seq
-        values = [lease.run.encode(), number(lease.generation), previous, number(at), when]
+        newest, seq = self._newest, self.seq
+        values = [lease.run.encode(), number(lease.generation), newest, number(at), when]
         records: list[Record] = []
         births = ""
-        for (kind, run, effect, said), body, short in zip(drafts, bodies, kept, strict=True):
+        for (kind, run, effect, said), (seal, of_body), short in zip(drafts, seals, kept, strict=True):
             seq += 1
-            previous = chained(previous, seq, at, kind, run, effect, body)
-            records.append(Record(seq, kind, run, effect, at, said, previous))
-            values += (number(seq), kind.encode(), effect.encode(), token, previous, short)
+            hash = chained(newest[:HASH], seq, at, kind, run, effect, of_body)
+            records.append(Record(seq, kind, run, effect, at, said, hash, seal))
+            newest = hash + seal
+            values += (number(seq), kind.encode(), effect.encode(), token, newest, short)
             if kind is _INTENT:
                 births += "b"
                 values += (said.get("key", "").encode(), said["resource"].encode())
@@ -320,7 +324,7 @@ class Plain:
         return len(held) <= _HELD and not any(one in around or one.startswith(inside) for one in held)
 
     def _know(self, drafts: Sequence[Draft], newest: Record) -> None:
-        self.seq, self._hash = newest.seq, newest.hash
+        self.seq, self._newest = newest.seq, newest.hash + newest.seal
         for kind, _, effect, body in drafts:
             if kind is _INTENT:
                 self._effects[effect] = newest.seq
@@ -345,7 +349,7 @@ class Plain:
         if is_open is None:
             return self.forget()
         self.seq = self._listed = newest.seq
-        self._hash = newest.hash
+        self._newest = newest.hash + newest.seal
         self._at = newest.at
         self._told = newest.at, time.clock_gettime_ns(_CLOCK)
         self._effects.clear()

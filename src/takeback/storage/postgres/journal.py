@@ -14,14 +14,15 @@ from takeback.model.effect import waits
 from takeback.model.format_1 import word
 from takeback.model.ids import short
 from takeback.model.lifecycle import BIRTHS, touched
-from takeback.model.record import Draft, Flaw, Kind, Record, canonical
+from takeback.model.record import HASH, UNSALTED, Draft, Flaw, Kind, Record, canonical, covered, new_salt
 from takeback.model.resource import Project, ancestors, made_markers, touched_projects, without_fragment
 from takeback.model.run import Lease, Owner, RunState
+from takeback.model.stop import Stop
 from takeback.storage.bodies import deflated
-from takeback.storage.leases import Alive, held, may_take, refuse_unheld
+from takeback.storage.leases import Alive, NotClaimed, held, may_take, of_claims, refuse_unheld
 from takeback.storage.postgres.connection import driver
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
-from takeback.storage.postgres.fast_append import Plain, Statement, bytes_of, flag, jsonb, number, texts
+from takeback.storage.postgres.fast_append import Plain, Seal, Statement, bytes_of, flag, jsonb, number, texts
 from takeback.storage.sqlite.journal import SqlJournal
 
 
@@ -84,7 +85,7 @@ def _of_projects(projects: tuple[Project, ...]) -> dict[str, Any]:
 _APPEND = Statement(
     "takeback_append",
     "SELECT * FROM append_to_projects($1::text, $2::bigint, $3::bigint, $4::text, $5::boolean, $6::text[], $7::text[],"
-    " $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb, $14::boolean)",
+    " $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::bytea[], $14::jsonb, $15::boolean)",
 )
 _KNOWS_KEY = (
     "SELECT EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> ''),"
@@ -104,11 +105,17 @@ _FACTS = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 class PostgresJournal(SqlJournal):
     _IN_FLIGHT = "e.seq IN (SELECT seq FROM in_flight)"
 
-    def __init__(self, database: PostgresDatabase, now: Callable[[], int] | None = None) -> None:
-        """Without `now` the clock of the server counts."""
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        now: Callable[[], int] | None = None,
+        original: Callable[[], Record] | None = None,
+    ) -> None:
+        """Without `now` the clock of the server counts. `original`: of a copy, the record that is appended next."""
         super().__init__(database)
         self._postgres = database
         self._now = now
+        self._original = original
         self._plain = Plain(database, now)
         database.after_rollback.append(self._plain.forget)
 
@@ -118,15 +125,16 @@ class PostgresJournal(SqlJournal):
             return ()
         bodies = [canonical(draft.body) for draft in drafts]
         kept = [deflated(body) for body in bodies]
+        seals = [self._sealed(body) for body in bodies]
         token = None if drafts[0].kind in _ONCE else new_token().encode()
         run = lease.run if lease else ""
 
         def asked(session: StoreSession, again: bool) -> tuple[Record, ...]:
             if lease and not again:
-                records = self._plainly(session, lease, drafts, bodies, kept, token)
+                records = self._plainly(session, lease, drafts, seals, kept, token)
                 if records:
                     return records
-            return self._wholly(session, lease, drafts, bodies, kept, token, again)
+            return self._wholly(session, lease, drafts, seals, kept, token, again)
 
         database = self._postgres
         with database.lock:
@@ -134,8 +142,16 @@ class PostgresJournal(SqlJournal):
                 return database.once(asked, run)
             with database.write() as session, database.understood(run):
                 records = asked(session, False)
-                database.appended(records[0].seq, records[0].hash)
+                database.appended(records[0].seq, records[0].hash + records[0].seal)
                 return records
+
+    def _sealed(self, body: bytes) -> Seal:
+        if not self._original:
+            salt = new_salt()
+            return salt, covered(salt, body)
+        original = self._original()
+        erased = original.seal == UNSALTED
+        return original.seal, original.hash if erased else covered(original.seal, body)
 
     def _plainly(self, session: StoreSession, *what: Any) -> tuple[Record, ...] | None:
         try:
@@ -150,7 +166,7 @@ class PostgresJournal(SqlJournal):
         session: StoreSession,
         lease: Lease | None,
         drafts: Sequence[Draft],
-        bodies: Sequence[bytes],
+        seals: Sequence[Seal],
         kept: Sequence[bytes],
         token: bytes | None,
         again: bool,
@@ -166,7 +182,8 @@ class PostgresJournal(SqlJournal):
             texts([draft.effect for draft in drafts]),
             texts([draft.body.get("key", "") if draft.effect else "" for draft in drafts]),
             texts([draft.body.get("resource", "") if draft.effect else "" for draft in drafts]),
-            bytes_of(bodies),
+            bytes_of([of_body for _, of_body in seals]),
+            bytes_of([seal for seal, _ in seals]),
             bytes_of(kept),
             jsonb(_FACTS.encode([facts_of(draft) for draft in drafts])),
             flag(lease is not None and self._plain.wants_to_know),
@@ -174,7 +191,7 @@ class PostgresJournal(SqlJournal):
         ((seq, made_at, hashes, is_open, held),) = _APPEND.ask(session.connection, session.prepared, values)
         (first,), (at,) = _NUMBER.unpack(seq), _NUMBER.unpack(made_at)
         records = tuple(
-            Record(first + n, one.kind, one.run, one.effect, at, one.body, hashes[32 * n : 32 * n + 32])
+            Record(first + n, *one[:3], at, one.body, hashes[HASH * n : HASH * n + HASH], seals[n][0])
             for n, one in enumerate(drafts)
         )
         self._plain.learn(drafts, first, records[-1], is_open and is_open == b"\1", held)
@@ -231,7 +248,7 @@ def new_token() -> str:
 
 
 _TAKE = "SELECT * FROM take(?, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?::bigint, ?)"
-_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?, ?)"
+_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?, ?, ?, ?)"
 _NOW = "(SELECT now_us())"
 _LOOK_FOR_DEAD = 1.0  # seconds between two looks who of this machine has died, while there is other work
 
@@ -257,23 +274,33 @@ class PostgresLeases:
                 raise held(lease)
             free = generation
 
-    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
-        if not workflows:
+    def claim(
+        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], stops: Sequence[Stop] = ()
+    ) -> Lease | None:
+        stopped = of_claims(stops)
+        if not workflows or stopped.everything:
             return None
         look = time.monotonic() - self._looked > _LOOK_FOR_DEAD
-        lease = self._claim(owner, now, lasts, workflows, self._dead() if look else [])
+        lease = self._claim(owner, now, lasts, workflows, self._dead() if look else [], stopped)
         if lease is None and not look and (dead := self._dead()):
-            lease = self._claim(owner, now, lasts, workflows, dead)
+            lease = self._claim(owner, now, lasts, workflows, dead, stopped)
         return lease
 
     def _claim(
-        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], dead: list[str]
+        self,
+        owner: Owner,
+        now: int,
+        lasts: int,
+        workflows: Sequence[str],
+        dead: list[str],
+        stopped: NotClaimed,
     ) -> Lease | None:
         token, again = new_token(), False
 
         def asked(session: Any) -> list[Any]:
             nonlocal again
-            values = (list(workflows), now, *owner, self._machine, lasts, token, again, dead)
+            passed_over = (list(stopped.agents), list(stopped.runs))
+            values = (list(workflows), now, *owner, self._machine, lasts, token, again, dead, *passed_over)
             again = True
             return session.execute(_CLAIM, values).fetchall()
 

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, Unavailable
+from takeback.model.record import Record
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, tables
 from takeback.storage.owners import alive, machine
@@ -136,13 +137,17 @@ class PostgresStore(Store):
     def elsewhere(self, run: str) -> bool:
         return self._at_home.elsewhere(run)
 
+    @property
+    def role(self) -> str:
+        return self.read("SELECT session_user::text")[0][0]
+
     def wait_for_work(self, seconds: float) -> None:
         with self.server.lock:
             self._waking = self._waking or Waking(self.server)
         self._waking.wait(seconds)
 
-    def adopting(self, now: Callable[[], int]) -> PostgresJournal:
-        return PostgresJournal(self.server, now)
+    def adopting(self, original: Callable[[], Record]) -> PostgresJournal:
+        return PostgresJournal(self.server, lambda: original().at, original)
 
     def keep_settings(self, settings: dict[str, int]) -> None:
         with self.together() as connection:

@@ -22,7 +22,17 @@ from takeback.model.lifecycle import (
     touched,
     waits_for_a_person,
 )
-from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
+from takeback.model.record import (
+    GENESIS,
+    HASH,
+    UNSALTED,
+    Draft,
+    Kind,
+    Record,
+    canonical,
+    chained,
+    covered,
+)
 from takeback.model.resource import Ground, Project, made_markers, touched_projects, without_fragment
 from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
 from takeback.storage.bodies import parsed, shortened
@@ -44,7 +54,7 @@ RUN = "id, name, agent, state, on_death, opened_at, closed_at, key, workflow, du
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
-LISTED = "SELECT n FROM tally WHERE name = 'listed'"
+LISTED = "SELECT amount FROM tally WHERE name = 'listed'"
 # All that decides whether the next record may be appended, and what it does, in one look.
 _STAND = f"""
   SELECT head.seq, head.hash, ({LISTED}), leases.generation, {_LIFE}
@@ -66,6 +76,18 @@ _STAND_AT_BIRTH = f"""
 Held = tuple[str, str, Sequence[str]]  # an effect in flight, its state and its resources
 
 
+class Given(NamedTuple):
+    """What a record gets that does not follow from its draft; of a copied one it is that of the original."""
+
+    at: int
+    seal: bytes
+    hash: bytes = b""  # only of a record whose unsalted body was erased
+
+
+def as_original(record: Record) -> Given:
+    return Given(record.at, record.seal, record.hash)
+
+
 class Stand(NamedTuple):
     """The state of the journal right before a record is appended."""
 
@@ -82,23 +104,30 @@ class Stand(NamedTuple):
 
 
 def append_one(
-    connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int, stand: Stand
+    connection: sqlite3.Connection, lease: Lease | None, draft: Draft, given: Given, stand: Stand
 ) -> Record:
     if lease and stand.generation != lease.generation:
         raise taken_over(lease.run)
-    row = row_of(stand.seq, stand.hash, draft, at)
+    row = row_of(stand.seq, stand.hash, draft, given)
     connection.execute(f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    record = Record(row[0], *draft[:3], at, draft.body, row[6])
+    record = recorded(row, draft)
     _project(connection, record, stand, lease)
     return record
 
 
-def row_of(newest: int, previous: bytes, draft: Draft, at: int) -> Row:
-    """Of the record that comes after the newest one."""
+def row_of(newest: int, previous: bytes, draft: Draft, given: Given) -> Row:
+    """Of the record that comes after the newest one. In its last column the seal stands after the hash."""
     kind, run, effect, content = draft
+    at, seal, hash = given
     seq, word, body = newest + 1, str(kind), canonical(content)
-    hash = chained(previous, seq, at, word, run, effect, body)
-    return seq, word, run, effect, at, shortened(body), hash
+    if seal != UNSALTED:
+        hash = chained(previous, seq, at, word, run, effect, covered(seal, body))
+    return seq, word, run, effect, at, shortened(body), hash + seal
+
+
+def recorded(row: Row, draft: Draft) -> Record:
+    hash = row[6]
+    return Record(row[0], *draft[:3], row[4], draft.body, hash[:HASH], hash[HASH:])
 
 
 def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
@@ -106,7 +135,7 @@ def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) 
     row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
     seq, hash, listed, generation = row[:4]
     life = to_life((effect, run, *row[4:14])) if row[4] is not None else None
-    stand = Stand(seq or 0, hash or GENESIS, listed, generation, life)
+    stand = Stand(seq or 0, hash[:HASH] if hash else GENESIS, listed, generation, life)
     if not born:
         return stand
     state, number, effects, others = row[14:]
@@ -201,7 +230,8 @@ def _counted(life: Life) -> list[str]:
 
 def count(connection: sqlite3.Connection, name: str, by: int) -> None:
     connection.execute(
-        "INSERT INTO tally (name, n) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n",
+        "INSERT INTO tally (name, amount) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount",
         (name, by),
     )
 
@@ -347,7 +377,7 @@ def _word(words: type[_Word], found: str, where: str) -> _Word:
 def to_record(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
     try:
-        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
+        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash[:HASH], hash[HASH:])
     except ValueError as error:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."

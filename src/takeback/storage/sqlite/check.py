@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.lifecycle import BIRTHS, OF_EFFECTS, Life, consequences, touched
-from takeback.model.record import GENESIS, Flaw, Kind, Record, chained
+from takeback.model.record import GENESIS, HASH, Flaw, Kind, Record, is_erased, is_tied
 from takeback.model.resource import Project, display, made_markers, touched_projects
 from takeback.model.run import OF_RUNS, RunInfo, RunState, run_after
 from takeback.storage import tables
@@ -88,10 +89,11 @@ def check_records(database: Reading) -> Iterator[Flaw]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunInfo] = {}
     index, belonging = _Index(), _Belonging()
+    erasures = Erasures()
     signals: dict[tuple[str, str], int] = {}  # run and name: the newest
     previous: bytes | None = GENESIS  # None: it could not be read
     seq = 0
-    while rows := _page(database, seq):
+    while rows := page_of_records(database, seq):
         for row in rows:
             if row[0] != seq + 1:
                 yield Flaw(f"Records {seq + 1} to {row[0] - 1} are missing.")
@@ -100,12 +102,13 @@ def check_records(database: Reading) -> Iterator[Flaw]:
                 yield Flaw(f"Record {seq} cannot be read.", unreadable=True)
                 continue
             seq, kind, run, effect, _, _, stored = row
-            if previous is not None and not _has_its_hash(row, previous):
+            if previous is not None and not has_its_hash(row, previous):
                 text = f"Record {seq} ({kind} of {effect or run}) is not what was written: its hash does not fit."
                 yield Flaw(text, effect=effect, run=run)
-            previous = stored
+            before, previous = previous, stored[:HASH]
             try:
                 record = to_record(row)
+                erasures.add(record, before)
                 if record.kind in OF_EFFECTS:
                     for life in consequences(record, lives.get):
                         lives[life.id] = life
@@ -119,6 +122,7 @@ def check_records(database: Reading) -> Iterator[Flaw]:
             except (TakebackError, KeyError, ValueError) as error:
                 text = f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
                 yield Flaw(text, effect=effect, run=run)
+    yield from erasures.compare()
     yield from _compare(database, lives, runs)
     by_seq = {life.seq: life for life in lives.values()}
     yield from index.compare(database, by_seq)
@@ -132,7 +136,7 @@ def _run_after(info: RunInfo | None, record: Record, signals: dict[tuple[str, st
     return after
 
 
-def _page(database: Reading, after: int) -> list[Row]:
+def page_of_records(database: Reading, after: int) -> list[Row]:
     """The next records; one that stands on an unreadable page is only its number."""
     try:
         return database.read(f"{_RECORDS} seq > ? ORDER BY seq LIMIT {_PAGE}", (after,))
@@ -147,12 +151,47 @@ def _page(database: Reading, after: int) -> list[Row]:
     return found
 
 
-def _has_its_hash(row: Row, previous: bytes) -> bool:
+def has_its_hash(row: Row, previous: bytes) -> bool:
     seq, kind, run, effect, at, body, stored = row
     try:
-        return chained(previous, seq, at, kind, run, effect, whole(body)) == stored
+        return is_tied(previous, (seq, kind, run, effect, at, whole(body), stored[:HASH]), stored[HASH:])
     except ValueError:
         return False
+
+
+class Erasures:
+    """What is left of each record that was erased, compared with what the records that erased it say of that."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, tuple[Record, bytes | None]] = {}
+        self._told: dict[int, dict[str, Any]] = {}
+        self._unsealed_after = 0  # the first record that has a seal
+
+    def add(self, record: Record, before: bytes | None) -> None:
+        if record.seal:
+            self._unsealed_after = self._unsealed_after or record.seq
+        elif self._unsealed_after:
+            raise RecordInvalid(f"it has no seal, and record {self._unsealed_after} has one.")
+        if is_erased(record.seal):
+            self._left[record.seq] = record, before
+        if record.kind is Kind.REDACT:
+            self._told |= {one["seq"]: one for one in record.body.get("records", ())}
+
+    def compare(self) -> Iterator[Flaw]:
+        for seq, (record, before) in self._left.items():
+            told = self._told.get(seq)
+            if told is None:
+                text = f"Record {seq} was erased, and no record says who erased it."
+            elif told.get("left") != record.body:
+                text = f"Record {seq} was erased, and says something else than what was left of it."
+            elif "hash" in told and [told.get("before"), told["hash"]] != [
+                (before or b"").hex(),
+                record.hash.hex(),
+            ]:
+                text = f"Record {seq} was erased, and it or the one before has another hash than then."
+            else:
+                continue
+            yield Flaw(text, effect=record.effect, run=record.run)
 
 
 def _accept_all(lives: dict[str, Life], run: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from takeback.errors import ResourceUnreachable, StoreBusy, TakebackError
 from takeback.storage import disk, tables
 from takeback.storage.owners import lock_holders
-from takeback.storage.sqlite.format_1 import FormatOne, is_old
+from takeback.storage.sqlite.older_format import OlderFormat, is_old
 
 Row = tuple[Any, ...]
 
@@ -23,9 +23,9 @@ class SqliteDatabase:
     """Thread-safe: a transaction holds the lock from begin to commit; a read holds it while it fetches."""
 
     def __init__(
-        self, path: str, older: FormatOne | None = None, *, read_only: bool = False, full: bool = False
+        self, path: str, older: OlderFormat | None = None, *, read_only: bool = False, full: bool = False
     ) -> None:
-        """`older`: how tables of format 1 are read and rewritten. `full`: nothing can be made beside it; then it is
+        """`older`: how older tables are read and rewritten. `full`: nothing can be made beside it; then it is
         only read, while no other process uses it."""
         self.path = path
         read_only = read_only or full
@@ -35,6 +35,7 @@ class SqliteDatabase:
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[sqlite3.Connection], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
+        self.after_write: list[Callable[[], None]] = []
         self.pending: list[Callable[[], bool]] = []  # whether they hold something back
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
@@ -148,7 +149,9 @@ class SqliteDatabase:
                 self._connection.execute("PRAGMA synchronous=OFF")
                 self._connection.execute("BEGIN IMMEDIATE")
                 for step in (1, -1):  # SQLite writes no page whose content stays as it is
-                    self._connection.execute(f"UPDATE tally SET n = n + {step} WHERE name = 'listed'")
+                    self._connection.execute(
+                        f"UPDATE tally SET amount = amount + {step} WHERE name = 'listed'"
+                    )
                 self._connection.execute("COMMIT")
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -186,7 +189,7 @@ class SqliteDatabase:
                 raise self._in_our_words(error) from error
 
     def _was_upgraded(self) -> bool:
-        """Whether another process rewrote tables of format 1 since they were opened."""
+        """Whether another process rewrote older tables since they were opened."""
         with self._translated():
             if self._older is None or self._file or is_old(self._connection):
                 return False
@@ -402,3 +405,6 @@ class _Transaction:
             raise database.told(failed) from failed
         finally:
             database.lock.release()
+            if self._outermost:
+                for tell in database.after_write:
+                    tell()

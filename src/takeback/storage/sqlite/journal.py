@@ -10,14 +10,24 @@ from takeback.model.change import Change
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
 from takeback.model.lifecycle import OF_EFFECTS, told
-from takeback.model.record import GENESIS, Draft, Flaw, Kind, Record, chained
+from takeback.model.record import GENESIS, HASH, Draft, Flaw, Kind, Record, is_tied, new_salt
 from takeback.model.resource import Project, Scope, ancestors
 from takeback.model.run import Lease, RunInfo
 from takeback.storage.bodies import read, whole
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.projects import effects_of, runs_of
 from takeback.storage.protocols import Query
-from takeback.storage.sqlite.append import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_record, to_run
+from takeback.storage.sqlite.append import (
+    EFFECTS_OF_RUN,
+    IN_FLIGHT,
+    RECORD,
+    RUN,
+    Given,
+    as_original,
+    to_life,
+    to_record,
+    to_run,
+)
 from takeback.storage.sqlite.database import Row, SqliteDatabase
 from takeback.storage.sqlite.projection import HEAD, Unlisted
 from takeback.storage.tables import Reading
@@ -166,7 +176,7 @@ _OF_EFFECT = (
 _PAGE = 500
 # What is in flight is counted by its index: few at any time, and two writes less for each effect.
 _TALLY = (
-    "SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'"
+    "SELECT name, amount FROM tally WHERE amount > 0 AND name <> 'listed'"
     f" UNION ALL SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
     " UNION ALL SELECT 'records', coalesce(max(seq), 0) FROM records"
 )
@@ -290,10 +300,14 @@ class SqlJournal:
 class SqliteJournal(SqlJournal):
     _CHECKPOINTS = "INDEXED BY checkpoints"
 
-    def __init__(self, database: SqliteDatabase, now: Callable[[], int]) -> None:
+    def __init__(
+        self, database: SqliteDatabase, now: Callable[[], int], original: Callable[[], Record] | None = None
+    ) -> None:
+        """`original`: of a copy, the record that is appended next."""
         super().__init__(database)
         self._database = database
         self._now = now
+        self._original = original
         self._unlisted = Unlisted()
         database.after_rollback.append(self._unlisted.forget)
 
@@ -303,22 +317,26 @@ class SqliteJournal(SqlJournal):
         alone = len(drafts) == 1 and self._unlisted.may_be_plain(lease, drafts[0])
         if alone and not (pending and any(holds_back() for holds_back in pending)):
             with self._database.write(alone=True) as connection:
-                record = self._unlisted.append_plain(connection, lease, drafts[0], self._now())
+                record = self._unlisted.append_plain(connection, lease, drafts[0], self._given())
             if record:
                 return (record,)
         with self._database.write() as connection:
-            at = self._now()
+            first = self._given()
             records: list[Record] = []
             for draft in drafts:
+                given = self._given()._replace(at=first.at) if records else first
                 # Where one is listed, the next one is too: later, that would be a transaction of its own.
-                records.append(self._unlisted.append(connection, lease, draft, at, bool(records)))
+                records.append(self._unlisted.append(connection, lease, draft, given, bool(records)))
             return tuple(records)
+
+    def _given(self) -> Given:
+        return as_original(self._original()) if self._original else Given(self._now(), new_salt())
 
     def any_dropped(self) -> bool:
         if self._database.only_read:
             return super().any_dropped()
         # A drop is listed with its record, so nothing has to be listed first.
-        return bool(self._database.read("SELECT 1 FROM tally WHERE name = 'dropped' AND n > 0"))
+        return bool(self._database.read("SELECT 1 FROM tally WHERE name = 'dropped' AND amount > 0"))
 
     def check(self) -> Iterator[Flaw]:
         from takeback.storage.sqlite.check import check_journal
@@ -383,7 +401,7 @@ def _vouched(row: Row, previous: bytes | None) -> Record:
     seq, kind, run, effect, at, kept, hash = row
     if seq is None:
         raise RecordInvalid("A record that should be there is missing.")
-    body = whole(kept)
-    if chained(previous or GENESIS, seq, at, kind, run, effect, body) != hash:
+    body, hash, seal = whole(kept), hash[:HASH], hash[HASH:]
+    if not is_tied((previous or GENESIS)[:HASH], (seq, kind, run, effect, at, body, hash), seal):
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")
-    return Record(seq, Kind(kind), run, effect, at, read(body), hash)
+    return Record(seq, Kind(kind), run, effect, at, read(body), hash, seal)

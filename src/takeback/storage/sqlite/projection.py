@@ -12,7 +12,7 @@ from typing import NamedTuple
 from takeback.errors import Blocked, StoreBusy, TakebackError
 from takeback.model.effect import State
 from takeback.model.lifecycle import BIRTHS, Life, touched
-from takeback.model.record import GENESIS, Draft, Kind, Record
+from takeback.model.record import GENESIS, HASH, Draft, Kind, Record
 from takeback.model.resource import Project
 from takeback.model.run import Lease, RunState
 from takeback.storage.projects import belong, derive_one
@@ -23,11 +23,13 @@ from takeback.storage.sqlite.append import (
     INSERT_EFFECT,
     LISTED,
     RECORD,
+    Given,
     append_one,
     belonging,
     changing,
     count,
     list_effects,
+    recorded,
     refuse_overlap,
     row_of,
     stand_of,
@@ -108,7 +110,7 @@ class Unlisted:
         connection: sqlite3.Connection,
         lease: Lease | None,
         draft: Draft,
-        at: int,
+        given: Given,
         follows: bool = False,
     ) -> Record:
         """`follows`: another one in this transaction."""
@@ -118,14 +120,14 @@ class Unlisted:
         if (
             not lists
             and self.may_be_plain(lease, draft)
-            and (record := self.append_plain(connection, lease, draft, at))
+            and (record := self.append_plain(connection, lease, draft, given))
         ):
             return record
         stand = stand_of(connection, draft.kind, draft.run, draft.effect)
         if stand.listed != stand.seq:
             self.list_all(connection)
             stand = stand_of(connection, draft.kind, draft.run, draft.effect)
-        record = append_one(connection, lease, draft, at, stand)
+        record = append_one(connection, lease, draft, given, stand)
         self.forget()
         self._seq, self._hash, self._listed = record.seq, record.hash, record.seq
         if draft.body.get("undoes"):
@@ -136,18 +138,18 @@ class Unlisted:
         return record
 
     def append_plain(
-        self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int
+        self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, given: Given
     ) -> Record | None:
         """What may be plain, by one statement that writes. None: there is more to it, and nothing was appended."""
-        kind, run, effect, body = draft
+        kind, _, effect, body = draft
         if not lease or self._seq < 0:
             return None
         life = self._life(connection, effect) if kind is Kind.DONE else None
         place = self._place(connection, draft) if kind is Kind.INTENT else None
         if (kind is Kind.INTENT and place is None) or (kind is Kind.DONE and life is None):
             return None
-        row = row_of(self._seq, self._hash, draft, at)
-        record = Record(row[0], kind, run, effect, at, body, row[6])
+        row = row_of(self._seq, self._hash, draft, given)
+        record = recorded(row, draft)
         fence = (self._listed, lease.generation)
         if place:
             if self._overlaps(connection, record):
@@ -221,7 +223,7 @@ class Unlisted:
             list_records(connection)
             self._seq = self._listed = seq
             row = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._seq,)).fetchone()
-            self._hash = row[0] if row else GENESIS
+            self._hash = row[0][:HASH] if row else GENESIS
             return
         if self._entries:
             self._list_entries(connection)
@@ -295,4 +297,4 @@ def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:
 
 
 def _set_listed(connection: sqlite3.Connection, seq: int) -> None:
-    connection.execute("UPDATE tally SET n = ? WHERE name = 'listed'", (seq,))
+    connection.execute("UPDATE tally SET amount = ? WHERE name = 'listed'", (seq,))

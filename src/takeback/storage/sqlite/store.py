@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, TakebackError
 from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import COVER, SANDBOX_NOTE, SANDBOX_TRIAL
+from takeback.model.record import Record
 from takeback.model.resource import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, tables
@@ -18,8 +19,8 @@ from takeback.storage.leases import SqliteLeases
 from takeback.storage.notes import OWNER, Witness
 from takeback.storage.owners import alive_beside
 from takeback.storage.sqlite.database import SCHEMAS, SqliteDatabase, schema
-from takeback.storage.sqlite.format_1 import VERSION, FormatOne
 from takeback.storage.sqlite.journal import SqliteJournal
+from takeback.storage.sqlite.older_format import VERSION, OlderFormat
 from takeback.storage.store import SUSPECT, Store, unfinished
 
 if TYPE_CHECKING:
@@ -128,8 +129,8 @@ class DiskStore(Store):
     def trust(self) -> None:
         self._witness.trust(self._sqlite)
 
-    def adopting(self, now: Callable[[], int]) -> SqliteJournal:
-        return SqliteJournal(self._sqlite, now)
+    def adopting(self, original: Callable[[], Record]) -> SqliteJournal:
+        return SqliteJournal(self._sqlite, lambda: original().at, original)
 
     def keep_settings(self, settings: dict[str, int]) -> None:
         if settings:
@@ -322,9 +323,9 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
 def _opened(path: str) -> SqliteDatabase:
     name = os.path.join(path, "journal.db")
     _refuse_links(name)
-    older = FormatOne(lambda: _write_format(path), lambda: schema("journal.sql") + schema("projects.sql"))
+    older = OlderFormat(lambda: _write_format(path), lambda: schema("journal.sql") + schema("projects.sql"))
     try:
-        return SqliteDatabase(name, older, read_only=not os.access(path, os.W_OK))
+        return SqliteDatabase(name, older, read_only=not os.access(path, os.W_OK, effective_ids=True))
     except ResourceUnreachable:
         if not disk.is_full(path):
             raise
@@ -382,7 +383,7 @@ def refuse_unfit(path: str) -> None:
     others: it may be someone's project."""
     if not os.path.isdir(path):
         return
-    if os.access(path, os.R_OK | os.X_OK):
+    if os.access(path, os.R_OK | os.X_OK, effective_ids=True):
         with disk.reachable(path, "looked at"):
             names = os.listdir(path)
         if _strange(names):

@@ -112,6 +112,10 @@ def refused(name: str, reason: str) -> str:
     return reason if reason.endswith(switches) else f"{reason.rstrip()}\n{off_switch(name)}"
 
 
+def refusal_in(name: str, answer: HookAnswer) -> str:
+    return answer.refusal if answer.final else refused(name, answer.refusal)
+
+
 def said(answer: HookAnswer) -> str:
     """The words for the model after a call, when it is too late to refuse."""
     return "\n".join(part for part in (answer.refusal, answer.context) if part)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, is_prefix, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, is_prefix, refusal_in, said
 from takeback.frontends.agents.payload import (
     directory_of,
     is_set,
@@ -137,10 +137,10 @@ def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Repl
         told["hookSpecificOutput"] = {
             "hookEventName": name,
             "permissionDecision": "deny",
-            "permissionDecisionReason": refused(NAME, answer.refusal),
+            "permissionDecisionReason": refusal_in(NAME, answer),
         }
     elif answer.refusal and event.kind is Kind.PROMPT:
-        told |= {"decision": "block", "reason": refused(NAME, answer.refusal)}
+        told |= {"decision": "block", "reason": refusal_in(NAME, answer)}
     elif (context := said(answer)) and name in _SHOWS:
         told["hookSpecificOutput"] = {"hookEventName": name, "additionalContext": context}
     return Reply(json.dumps(told) if told else "")

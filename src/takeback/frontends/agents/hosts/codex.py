@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, SECONDS, HookPoint, Reply, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, SECONDS, HookPoint, Reply, refusal_in, said
 from takeback.frontends.agents.patch import Patch, names_in, patch_in
 from takeback.frontends.agents.payload import below, directory_of, object_of, paths_of, text_of
 
@@ -109,10 +109,10 @@ def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Repl
     """What Codex does not know in an answer makes it ignore the answer and run the tool."""
     name = text_of(payload, "hook_event_name")
     if answer.refusal and event.kind is Kind.BEFORE_CALL:
-        return Reply(stderr=refused(NAME, answer.refusal) + "\n", exit=2)
+        return Reply(stderr=refusal_in(NAME, answer) + "\n", exit=2)
     told: dict[str, Any] = {}
     if answer.refusal and event.kind is Kind.PROMPT:
-        told |= {"decision": "block", "reason": refused(NAME, answer.refusal)}
+        told |= {"decision": "block", "reason": refusal_in(NAME, answer)}
     elif (context := said(answer)) and name in _SHOWS:
         told["hookSpecificOutput"] = {"hookEventName": name, "additionalContext": context}
     if answer.notice and event.kind is not Kind.BEFORE_CALL:

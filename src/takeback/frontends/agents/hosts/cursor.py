@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refusal_in, said
 from takeback.frontends.agents.payload import below, directory_of, list_of, object_of, paths_of, text_of
 
 NAME, TITLE, PROGRAM = "cursor", "Cursor", "cursor-agent"
@@ -108,10 +108,10 @@ def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Repl
     name = name[:1].lower() + name[1:]
     told: dict[str, Any] = {}
     if answer.refusal and event.kind is Kind.BEFORE_CALL:
-        reason = refused(NAME, answer.refusal)
+        reason = refusal_in(NAME, answer)
         told |= {"permission": "deny", "user_message": reason, "agent_message": reason}
     elif answer.refusal and event.kind is Kind.PROMPT:
-        told |= {"continue": False, "user_message": refused(NAME, answer.refusal)}
+        told |= {"continue": False, "user_message": refusal_in(NAME, answer)}
     elif (context := said(answer)) and name in _SHOWS:
         told["additional_context"] = context
     if answer.notice and "user_message" not in told and event.kind in (Kind.BEFORE_CALL, Kind.PROMPT):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refusal_in, said
 from takeback.frontends.agents.payload import below, directory_of, is_set, object_of, paths_of, text_of
 
 NAME, TITLE, PROGRAM = "gemini", "Gemini CLI", "gemini"
@@ -115,7 +115,7 @@ def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Repl
     name = text_of(payload, "hook_event_name")
     told: dict[str, Any] = {}
     if answer.refusal and event.kind in (Kind.BEFORE_CALL, Kind.PROMPT):
-        told |= {"decision": "deny", "reason": refused(NAME, answer.refusal)}
+        told |= {"decision": "deny", "reason": refusal_in(NAME, answer)}
     elif (context := said(answer)) and name in _SHOWS:
         told["hookSpecificOutput"] = {"hookEventName": name, "additionalContext": context}
     if answer.notice:

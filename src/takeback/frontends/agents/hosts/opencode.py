@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.frontends.agents.event import Event, HookAnswer, Kind, Tool
-from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refused, said
+from takeback.frontends.agents.hosts import BEFORE_SECONDS, HookPoint, Reply, refusal_in, said
 from takeback.frontends.agents.patch import names_in
 from takeback.frontends.agents.payload import (
     below,
@@ -102,7 +102,7 @@ def _tool(name: str, given: Mapping[str, Any], cwd: str) -> tuple[Tool, tuple[st
 def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Reply:
     """A refusal ends with 2, and the plugin throws what stands on stderr."""
     if answer.refusal and event.kind in (Kind.BEFORE_CALL, Kind.PROMPT):
-        return Reply(stderr=refused(NAME, answer.refusal) + "\n", exit=2)
+        return Reply(stderr=refusal_in(NAME, answer) + "\n", exit=2)
     told: dict[str, Any] = {}
     if context := said(answer):
         told["context"] = context

@@ -60,6 +60,13 @@ def at_work(store: Store) -> Iterator[Finding]:
             )
 
 
+def stopped(store: Store) -> Iterator[Finding]:
+    from takeback.engine.stop import in_words, stops, way_out
+
+    for stop in stops(store.journal):
+        yield Finding("stopped", WEAK, clean(in_words(stop)), way_out(stop))
+
+
 def _kernel() -> Finding:
     machine = os.uname()
     if machine.sysname != "Linux":
@@ -309,7 +316,7 @@ def _inside(asked: Asked) -> list[Finding]:
         if nothing_yet(asked):
             return []
         with takeback.api.open(store_path(asked), recover=False) as tb:
-            return [*at_work(tb.store), *_remedies(tb)]
+            return [*at_work(tb.store), *stopped(tb.store), *_remedies(tb)]
     except TakebackError as error:  # that it does not open is a finding, not the end of the examination
         return [Finding("store opens", BAD, str(error), error.hint)]
 

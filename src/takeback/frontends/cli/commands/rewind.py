@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.errors import InDoubt, Misuse, Refused, StoreBusy, Stuck
-from takeback.frontends.agents.client import RECORD, ask
+from takeback.frontends.agents.client import RECORD
 from takeback.frontends.cli.command import ALL_PROJECTS, Asked, Command, option, parser_of
 from takeback.frontends.cli.commands.undo import COMMAND as UNDO
 from takeback.frontends.cli.commands.undo import taken_back
@@ -29,6 +29,7 @@ from takeback.frontends.cli.session.store import agent_of, existing
 from takeback.frontends.cli.session.undo_session import wanted_part
 from takeback.model.progress import SILENT
 from takeback.runs.prompts import AgentSession, last_session, session_named
+from takeback.storage.daemon_socket import ask
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

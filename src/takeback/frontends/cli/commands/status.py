@@ -4,10 +4,12 @@ import os
 from collections.abc import Sequence
 
 from takeback.api import now
+from takeback.audit.alerts import ALONE
 from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.commands.stop import say_stop
 from takeback.frontends.cli.output.attention import tell_attention, tell_inbox
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.log_table import done_in
@@ -41,7 +43,7 @@ from takeback.storage.store import Store
 _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
-_SETTLING = {
+SETTLING = {
     Ending.TAKEN_BACK: "takes its effects back",
     Ending.RECORDED: "records the changes of its command; they stay until you undo them",
     Ending.STAYS: "settles its open effects; the others stay",
@@ -73,13 +75,17 @@ def _was_read(store: Store) -> None:
     """A person has seen what was noticed of the hooks; an agent with a terminal is none."""
     if store.hook_note and os.path.exists(store.hook_note):
         from takeback.frontends.agents.evidence import was_read
-        from takeback.frontends.cli.session.agent_above import agent_above
+        from takeback.runs.agent_above import agent_above
 
         if not agent_above(store.path):
             was_read(store.hook_note)
 
 
 def _tell(screen: Screen, status: Status) -> None:
+    for one in status.stops:
+        say_stop(screen, one)
+    if status.stops:
+        screen.hint("`takeback stop --lift` ends a stop.")
     states = status.states
     cap = status.limits.store
     screen.say(
@@ -115,6 +121,7 @@ def _tell(screen: Screen, status: Status) -> None:
     for line in given_up_in_words(status.given_up):
         screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
     _tell_troubles(screen, status)
+    _tell_alerts(screen, status)
 
 
 def _amount(effect: Effect) -> str:
@@ -202,9 +209,9 @@ def _tell_dead(screen: Screen, status: Status) -> None:
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" That calls functions of {clean(', '.join(calls))}." if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[ending]}.{told}")
+        screen.hint(f"`takeback recover` {SETTLING[ending]}.{told}")
     if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
-        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
+        screen.hint(f"`takeback recover` {SETTLING[Ending.DROPPED]}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:
@@ -303,6 +310,14 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
             screen.paint(f"The store is over its cap of {bytes_in_words(status.limits.store)}.", "yellow")
         )
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
+
+
+def _tell_alerts(screen: Screen, status: Status) -> None:
+    """Those of which nothing else here tells."""
+    for alert in status.alerts:
+        if alert.id.partition(":")[0] in ALONE:
+            screen.say(screen.paint(f"Alert    {from_here(alert.says)}", "red"))
+            screen.hint(alert.hint)
 
 
 COMMAND = Command(_status, does=Does.LOOKS)

@@ -31,8 +31,8 @@ from takeback.frontends.cli.output.undo_hints import (
     with_a_way_out,
 )
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
-from takeback.frontends.cli.session.agent_above import undone_settings
 from takeback.frontends.cli.session.finished_undo import finished_just_now, tell_finished
+from takeback.frontends.cli.session.for_a_person import undone_settings
 from takeback.frontends.cli.session.project import (
     elsewhere,
     hint_elsewhere,
@@ -182,7 +182,8 @@ def _session_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) ->
     if finished and was_finished(tb, asked.options, finished):
         return tell_finished(asked, tb, "undo", finished)
     if not asked.options.dry_run:
-        from takeback.frontends.agents.client import RECORD, ask
+        from takeback.frontends.agents.client import RECORD
+        from takeback.storage.daemon_socket import ask
 
         ask(tb.path, RECORD)  # what its processes did since its last call counts too
     wanted = wanted_of_session(asked, tb, _how(asked.options))._replace(around=calls_around(tb.store.journal))

@@ -63,7 +63,7 @@ def standing_of(one: "Proposal") -> str:
     if one.decision is None:
         told = "not decided yet"
     else:
-        told = f"by {one.decision.by}" + (f" ({one.decision.why})" if one.decision.why else "")
+        told = f"by {one.decision.by.in_words()}" + (f" ({one.decision.why})" if one.decision.why else "")
     if one.never:
         return f"{told}, and {one.never}: it is not made"
     if one.decision is None:
@@ -102,7 +102,8 @@ def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
 
 
 def _cut(text: str) -> str:
-    return clean(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+    seen = clean(text)
+    return seen if len(seen) <= _LONGEST else f"{seen[:_LONGEST]}…"
 
 
 def call_json(effect: Effect) -> dict[str, Any]:

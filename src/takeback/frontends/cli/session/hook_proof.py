@@ -8,7 +8,6 @@ import takeback
 import takeback.api
 from takeback.audit.views import iso
 from takeback.errors import Failed, Misuse, Refused, TakebackError
-from takeback.frontends.agents.client import answers
 from takeback.frontends.agents.hosts import NAMES, host
 from takeback.frontends.agents.install import (
     SANDBOX,
@@ -31,6 +30,7 @@ from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import clean, counted, from_here, listed
 from takeback.frontends.cli.session.store import own_directory
+from takeback.storage.daemon_socket import answers
 from takeback.storage.sqlite.store import exists
 
 

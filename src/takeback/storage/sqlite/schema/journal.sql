@@ -1,4 +1,5 @@
 -- records: the journal itself, append-only and hash-chained. Every other table here can be made anew from it.
+-- Behind the hash stands the seal of the record (`covered` in model/record.py).
 CREATE TABLE records (
   seq    INTEGER PRIMARY KEY,
   kind   TEXT NOT NULL,
@@ -13,8 +14,18 @@ CREATE INDEX further_records ON records (effect) WHERE effect <> '' AND kind NOT
 CREATE INDEX checkpoints ON records (run, seq) WHERE kind = 'checkpoint';
 -- records_of_runs: what is said of a run itself; whoever goes on with it reads all of that.
 CREATE INDEX records_of_runs ON records (run, seq) WHERE effect = '';
-CREATE TRIGGER records_are_final BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are final'); END;
+-- A record changes only by redaction, and by that only its body and its seal.
+CREATE TRIGGER records_are_final BEFORE UPDATE ON records
+  WHEN NOT EXISTS (SELECT 1 FROM redacting WHERE redacting.seq = old.seq) OR new.seq <> old.seq OR new.kind <> old.kind
+    OR new.run <> old.run OR new.effect <> old.effect OR new.at <> old.at OR substr(new.hash, 1, 32) <> substr(old.hash, 1, 32)
+  BEGIN SELECT RAISE(ABORT, 'records are final'); END;
 CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records stay'); END;
+-- redacting: what is being erased: records, while that is allowed, and blobs until they are gone. Empty most of the time.
+CREATE TABLE redacting (
+  seq    INTEGER NOT NULL,  -- of a record; 0: a blob, or the work that is left
+  digest BLOB NOT NULL,
+  PRIMARY KEY (seq, digest)
+) STRICT, WITHOUT ROWID;
 
 -- runs: how each run stands.
 CREATE TABLE runs (
@@ -83,8 +94,8 @@ CREATE TABLE needs (
 
 -- tally: counts, but of what is in flight, that `status` shows without reading every effect; and `listed`, the newest record that the tables of effects tell of.
 CREATE TABLE tally (
-  name TEXT PRIMARY KEY,
-  n    INTEGER NOT NULL
+  name   TEXT PRIMARY KEY,
+  amount INTEGER NOT NULL  -- called differently before format 3: a process of then appends nothing without seals
 ) STRICT, WITHOUT ROWID;
 INSERT INTO tally VALUES ('listed', 0);
 
@@ -105,5 +116,5 @@ CREATE TRIGGER generations_only_grow BEFORE UPDATE ON leases
   BEGIN SELECT RAISE(ABORT, 'generations only grow'); END;
 CREATE TRIGGER leases_stay BEFORE DELETE ON leases BEGIN SELECT RAISE(ABORT, 'leases stay'); END;
 
--- Of these tables: it changes with the number in FORMAT (takeback/storage/sqlite/format_1.py).
-PRAGMA user_version = 2;
+-- Of these tables: it changes with the number in FORMAT (takeback/storage/sqlite/older_format.py).
+PRAGMA user_version = 3;
