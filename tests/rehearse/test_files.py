@@ -181,6 +181,12 @@ def test_a_box_is_tried_and_a_lost_layer_is_caught(tb: Takeback, world: World, s
         assert effect
         (works,) = tb.rehearse(effect).rehearsed
         assert (works.outcome, works.why) == (Viability.WORKS, "")
+        for layer in (store / "layers").glob("*/*/"):
+            layer.rename(layer.with_name(f"{layer.name}-away"))
+        lost = [tb.rehearse(effect, check=check).rehearsed[0] for check in (False, True)]
+        for layer in (store / "layers").glob("*/*-away/"):
+            layer.rename(layer.with_name(layer.name.removesuffix("-away")))
+        assert [one.outcome for one in lost] == [Viability.FAILS, Viability.FAILS]
 
 
 def test_a_command_of_the_sandbox_is_tried(tb: Takeback, world: World) -> None:

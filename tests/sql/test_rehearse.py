@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from takeback.api import Takeback
+from takeback.adapters.database import Databases
+from takeback.api import Takeback, opened_of
 from takeback.model.rehearsal import Viability
-from tests.sql.conftest import Shop
+from tests.sql.conftest import Shop, served
 
 
 def rows(tb: Takeback, shop: Shop) -> Any:
@@ -79,22 +80,54 @@ def test_a_change_of_the_schema_is_tried_where_it_can_be_rolled_back(tb: Takebac
     assert rows(tb, protected) == before
 
 
-def test_a_server_that_is_not_reached_is_no_proof_of_anything(tb: Takeback, pg_database: Any) -> None:
-    from tests.sql.conftest import served
+def test_a_rule_that_was_added_since_is_found_by_trying(
+    tb: Takeback, pg_database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look does not see it: only the server knows what it will take."""
+    shop = protected_postgres(tb, pg_database)
+    effect = made(tb, shop, "UPDATE users SET role = 'owner'")
+    shop.outside("ALTER TABLE users ADD CONSTRAINT owners CHECK (role = 'owner')")
 
-    shop = served(pg_database, "postgres")
-    shop.outside("CREATE TABLE users (id INTEGER PRIMARY KEY)")
-    from takeback.adapters.database import Databases
-    from takeback.api import opened_of
+    (told,) = tb.rehearse(effect).rehearsed
 
-    database = opened_of(tb).parts.named(shop.url)
-    adapter = opened_of(tb).parts.adapters["postgres"]
-    assert isinstance(adapter, Databases)
-    adapter.protect(database, ())
-    effect = made(tb, shop, "INSERT INTO users VALUES (1)")
+    assert told.outcome is Viability.FAILS
+    assert "owners" in told.why
+    monkeypatch.setattr("takeback.engine.rehearse._MOST_ROWS", 1)
+    (many,) = tb.rehearse(effect).rehearsed
+    assert (many.outcome, many.why.startswith("it changed 2 rows")) == (Viability.CANNOT, True)
+
+
+def test_a_database_that_lost_what_takeback_kept_is_caught(tb: Takeback, pg_database: Any) -> None:
+    shop = protected_postgres(tb, pg_database)
+    effect = made(tb, shop, "INSERT INTO users VALUES (3, 'guest')")
     shop.outside("DROP SCHEMA takeback CASCADE")
 
     (told,) = tb.rehearse(effect).rehearsed
 
     assert told.outcome is not Viability.WORKS
     assert told.why
+
+
+def protected_postgres(tb: Takeback, database: Any) -> Shop:
+    shop = served(database, "postgres")
+    shop.outside("CREATE TABLE users (id INTEGER PRIMARY KEY, role TEXT)")
+    shop.outside("INSERT INTO users VALUES (1, 'member'), (2, 'member')")
+    named = opened_of(tb).parts.named(shop.url)
+    adapter = opened_of(tb).parts.adapters["postgres"]
+    assert isinstance(adapter, Databases)
+    adapter.protect(named, ())
+    return shop
+
+
+def test_redis_is_only_looked_at(tb: Takeback, redis_database: Any) -> None:
+    with tb.run("work") as run, run.sql(redis_database.url) as db:
+        effect = db.execute("SET", ["k", "v"]).effect
+    assert effect
+
+    (tried,), (looked,) = tb.rehearse(effect).rehearsed, tb.rehearse(effect, check=True).rehearsed
+
+    assert (tried.outcome, looked.outcome) == (Viability.CANNOT, Viability.WORKS)
+    assert "Redis cannot roll back" in tried.why
+    with redis_database.connect() as client:
+        client.set("k", "someone else's")
+    assert tb.rehearse(effect, check=True).rehearsed[0].outcome is Viability.FAILS

@@ -24,7 +24,7 @@ def main() -> None:
         action = Actions(lambda: True).find(asked["action"], *asked["home"])
         with _at_its_endpoint(action):
             proof, why = _tried(asked["store"], action, json.loads(asked["arguments"]))
-    except Exception as error:  # noqa: BLE001 whatever the user's code raises is told
+    except Exception as error:  # noqa: BLE001 any error of the user's code is the answer
         proof, why = Viability.FAILS, f"{type(error).__name__}: {error}"
     tell.write(json.dumps({"outcome": proof.value, "why": why}))
     tell.flush()

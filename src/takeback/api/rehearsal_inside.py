@@ -18,7 +18,7 @@ from takeback.model.effect import Effect
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.rehearsal import RehearsedTarget, Viability
 from takeback.model.resource import file_resource
-from takeback.runs.rehearsals.limits import judged_in_layer, made_anew
+from takeback.runs.rehearsals.limits import judged_in_layer, rebuilt
 from takeback.runs.rehearsals.manifest import Manifest, broken_promises, differing, manifest, places_of
 
 
@@ -97,7 +97,7 @@ class CopyTrial:
         places = places_of(effect)
         started = time.perf_counter()
         try:
-            made_anew(places)
+            rebuilt(places)
             before, rows = manifest(places), rows_of(effect)
             started = time.perf_counter()
             result: UndoResult = self.tb.undo(id)
@@ -118,7 +118,7 @@ class CopyTrial:
         self._taken.append(taken)
 
     def bring_back(self) -> None:
-        """Redo all that was taken back, the last one first, and compare with what was there."""
+        """Redo all that was taken back, the last one first, and compare with the state of before."""
         for taken in reversed(self._taken):
             effect = taken.effect
             started = time.perf_counter() - taken.spent

@@ -37,7 +37,7 @@ def rehearse(
     dry_run: bool = False,
     project: "Path | None" = None,
 ) -> Rehearsal:
-    """Undo and redo effects for real on a copy of the world, and compare what is there before and after. `what`: an
+    """Undo and redo effects for real on a copy of the world, and compare the content before and after. `what`: an
     effect, several, or a run; or `everything` in force; or, with `due`, one effect of each kind of remedy that was not
     proven for `rehearse_days`. With `cascade`, later effects that depend on these are taken back before them. With
     `check` nothing is tried, and each way back is only looked at. `plan` is a file of changes that were not made yet.

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Rehearsing, traits_of
 from takeback.engine.parts import Parts, adapter_of, whole
@@ -26,6 +26,7 @@ from takeback.model.resource import display
 
 _NOT_THERE = {"redis": "Redis cannot roll back what was tried, so there is nothing to try it on"}
 _MOST_NAMED = 5
+_MOST_ROWS = 100_000  # that a trial at a server may lock
 
 
 def is_database_file(effect: Effect) -> bool:
@@ -39,6 +40,8 @@ def unfit(effect: Effect) -> str:
         return f"it is an undo itself; name the effect that it took back, {short(effect.undoes)}"
     if effect.state is not State.DONE:
         return f"it is {effect.state.value}, so there is nothing to take back"
+    if effect.redacted:
+        return "its content and its way back were erased"
     if effect.forgotten:
         return "its undo data was deleted"
     if effect.remedy is None or effect.remedy.strategy is Strategy.IRREVERSIBLE:
@@ -99,9 +102,18 @@ def rehearse_at_its_place(parts: Parts, effect: Effect) -> Rehearsed:
         return adapter.rehearse(effect)
 
     name = effect.change.adapter
+    if (count := _rows(effect)) > _MOST_ROWS:
+        why = f"it changed {count:,} rows, and a trial would lock them for long; a look compares them"
+        return told_of(effect, Viability.CANNOT, why)
     if why := _NOT_THERE.get(name) or ("" if _can(parts, name) else f"nothing rehearses effects of {name}"):
         return told_of(effect, Viability.CANNOT, why)
     return _timed(effect, work)
+
+
+def _rows(effect: Effect) -> int:
+    """As the server counted them."""
+    tables: dict[str, dict[str, Any]] = effect.receipt.get("tables", {})
+    return sum(count for counts in tables.values() for count in counts.values() if isinstance(count, int))
 
 
 def _can(parts: Parts, name: str) -> bool:

@@ -33,13 +33,13 @@ def judged_in_layer(error: BaseException) -> tuple[Viability, str]:
 
 
 # A layer of an ordinary user cannot rename a directory that lies below it: so those that an undo may rename are made
-# anew in the layer, with all that is in them, before it begins.
+# once more in the layer, with all that is in them, before it begins.
 
 
 _MOST = 1 << 30  # bytes that are copied for a rehearsal
 
 
-def made_anew(paths: Iterable[bytes]) -> None:
+def rebuilt(paths: Iterable[bytes]) -> None:
     """Those of the paths that are directories, each equal to what it was. Nothing is done in a layer of root, which can
     rename them."""
     if os.geteuid() == 0:
@@ -49,7 +49,7 @@ def made_anew(paths: Iterable[bytes]) -> None:
         if any(inside(path, other) and path != other for other in found) or _renames(path):
             continue
         if sum(_sizes(path)) <= _MOST:
-            _make_anew(path)
+            _rebuild(path)
 
 
 def _renames(path: bytes) -> bool:
@@ -70,7 +70,7 @@ def _sizes(path: bytes) -> Iterable[int]:
         yield from (os.lstat(os.path.join(directory, name)).st_size for name in files)
 
 
-def _make_anew(path: bytes) -> None:
+def _rebuild(path: bytes) -> None:
     import shutil
 
     above = os.path.dirname(path)

@@ -53,7 +53,7 @@ def rehearse_in_layer(
     ours: Sequence[str] = (),
 ) -> LayerAnswer:
     """`request` is carried out by a process that sees the world and the store through a layer. Nothing that it does
-    reaches either. What it leaves at the end is compared with the world, except below the directories that are
+    reaches either. The end state is compared with the world, except below the directories that are
     `ours`."""
     from takeback.sandbox.protocol import Order, Stack
     from takeback.sandbox.sandbox import Sandbox
@@ -127,7 +127,7 @@ def _copied(mine: str, store: str, databases: Sequence[str]) -> Copies:
 
 
 def copy_database(path: str, copy: str) -> None:
-    """As it is at one moment, whoever writes to it."""
+    """As it is at one moment, also while others write to it."""
     uri = "file:" + "".join(c if c not in "?#%" else f"%{ord(c):02x}" for c in os.path.abspath(path))
     try:
         with (
