@@ -325,7 +325,7 @@ def _written(node: ast.stmt, file: str) -> ast.FunctionDef | None:
         case ast.Assign(
             [ast.Name(name)], ast.Call(ast.Name("_handed"), [ast.Attribute(ast.Name(owner), known)])
         ):
-            place = "store" if owner == "OpenStore" else {"undoing": "undo"}.get(owner, owner)
+            place = "store" if owner == "OpenStore" else {"undoing": "undo", "rehearsing": "rehearse"}.get(owner, owner)
             tree = _tree(f"{Path(file).parent}/{place}.py")
             holder = next((one for one in tree.body if _named(one, owner)), tree)
             found = next(one for one in holder.body if _named(one, known))
