@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.audit.keys import changes, configuration, public_of, usual_path
+from takeback.audit.keys import changes, public_of, usual_path
 from takeback.audit.verifier import MARK, Anchor, Listed, anchor_from, anchor_json, listed
 from takeback.errors import Failed, Misuse, ResourceUnreachable, TakebackError
 from takeback.model.record import STORE, Draft, Kind
+from takeback.storage.people_files import files
 from takeback.storage.protocols import Journal
 
 BRANCH = "refs/heads/takeback-anchors"
-SYSTEM = "/etc/takeback/config.toml"
 _MOST = 256 << 20
 
 
@@ -67,7 +67,7 @@ _NAMES = {"key": str, "anchors": list, "trusted": list, "tsa_ca": str}
 
 def settings_here() -> AuditSettings:
     """Of this machine and this user; never of a project, which agents write."""
-    system, user = (_table(path) for path in (SYSTEM, os.path.join(configuration(), "config.toml")))
+    system, user = (_table(path) for path in files())
     key = system.get("key") or user.get("key") or ""
     if not key and os.path.exists(usual_path()):
         key = usual_path()

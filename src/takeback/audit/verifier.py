@@ -423,10 +423,15 @@ _PUBLIC = bytes.fromhex(
 
 
 def public_key(text: str) -> str:
-    """In hex, of a PEM file or of hex itself; ValueError if it is neither."""
+    """In hex, of a PEM file, `ed25519:` and base64, or hex itself; ValueError if it is none."""
     lines = [line.strip() for line in text.strip().splitlines()]
     if len(lines) == 1 and len(lines[0]) == 64:
         return bytes.fromhex(lines[0]).hex()
+    if len(lines) == 1 and lines[0].startswith("ed25519:"):
+        raw = base64.b64decode(lines[0][8:])
+        if len(raw) != 32:
+            raise ValueError("it is no Ed25519 key")
+        return raw.hex()
     if not lines or lines[0] != "-----BEGIN PUBLIC KEY-----":
         raise ValueError("it is no public key in PEM")
     data = base64.b64decode("".join(lines[1:-1]))
