@@ -229,19 +229,27 @@ def settle(
     """Record whether a call in doubt happened; `receipt` is the result it would have returned. If its run has ended,
     the run's policy then applies; a run that waited for the call continues. `by` is a remark: the person is that of
     this process."""
-    from takeback.engine.approval import refuse_unsettleable, settle
-    from takeback.engine.recover import recover
-
     opened.store.refuse_if_suspect()
     if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse(f"Whether it happened is True or False, not {happened!r}.", hint="Nothing was recorded.")
     refuse_below_agent("tb.settle", opened.store)
+    return settle_as(opened, effect, happened, person_here(opened.store, by), receipt)
+
+
+def settle_as(
+    opened: OpenStore, effect: "Effect | str", happened: bool, person: Person, receipt: Any = None
+) -> Effect:
+    """For a front end of ours that knows the person."""
+    from takeback.engine.approval import refuse_unsettleable, settle
+    from takeback.engine.recover import recover
+
+    opened.store.refuse_if_suspect()
     found = opened.effect(name_of(effect))
     before_change(opened)
     found = opened.effect(found.id)
     refuse_unsettleable(found)
     with opened.leased(found.run) as lease:
-        settle(opened.parts, lease, found, happened, receipt, person_here(opened.store, by))
+        settle(opened.parts, lease, found, happened, receipt, person)
     recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
     wake_settled(opened)
     go_on_undoing(opened, found.run)

@@ -61,6 +61,7 @@ def _run_of_undo(
     from takeback.runs.lease import held_back
     from takeback.runs.run import Run
 
+    opened.agree(plan)
     first, *others = plan.effects
     name = f"undo {short(first.id)}" + (f" and {len(others)} more" if others else "")
     # Held back before the run is opened: its first record says what is to be undone, and that is carried out.

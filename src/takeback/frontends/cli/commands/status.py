@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from takeback.api import now
+from takeback.audit.alerts import ALONE
 from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
 from takeback.audit.status import Status, look, status_json
@@ -42,7 +43,7 @@ from takeback.storage.store import Store
 _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
-_SETTLING = {
+SETTLING = {
     Ending.TAKEN_BACK: "takes its effects back",
     Ending.RECORDED: "records the changes of its command; they stay until you undo them",
     Ending.STAYS: "settles its open effects; the others stay",
@@ -115,10 +116,12 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_runs(screen, status)
     _tell_dead(screen, status)
     _tell_attention(screen, status)
+    _tell_unfit(screen, status)
     _tell_retention(screen, status)
     for line in given_up_in_words(status.given_up):
         screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
     _tell_troubles(screen, status)
+    _tell_alerts(screen, status)
 
 
 def _amount(effect: Effect) -> str:
@@ -206,9 +209,9 @@ def _tell_dead(screen: Screen, status: Status) -> None:
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" That calls functions of {clean(', '.join(calls))}." if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[ending]}.{told}")
+        screen.hint(f"`takeback recover` {SETTLING[ending]}.{told}")
     if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
-        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
+        screen.hint(f"`takeback recover` {SETTLING[Ending.DROPPED]}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:
@@ -232,6 +235,17 @@ def _tell_attention(screen: Screen, status: Status) -> None:
         screen.hint(
             f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
         )
+
+
+def _tell_unfit(screen: Screen, status: Status) -> None:
+    lines = [
+        f"Unfit    {screen.id(one.effect.id)} {from_here(one.effect.change.summary)}: "
+        f"{screen.paint(from_here(one.why), 'red')} ({ago(one.at, now())})"
+        for one in status.unfit[:_MOST_RUNS]
+    ]
+    _say_some(screen, lines, len(status.unfit))
+    if status.unfit:
+        screen.hint("Their way back failed in a rehearsal. `takeback rehearse ID` tries one again.")
 
 
 def _tell_retention(screen: Screen, status: Status) -> None:
@@ -296,6 +310,14 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
             screen.paint(f"The store is over its cap of {bytes_in_words(status.limits.store)}.", "yellow")
         )
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
+
+
+def _tell_alerts(screen: Screen, status: Status) -> None:
+    """Those of which nothing else here tells."""
+    for alert in status.alerts:
+        if alert.id.partition(":")[0] in ALONE:
+            screen.say(screen.paint(f"Alert    {from_here(alert.says)}", "red"))
+            screen.hint(alert.hint)
 
 
 COMMAND = Command(_status, does=Does.LOOKS)
