@@ -67,7 +67,7 @@ def _settings(places: Sequence[str]) -> "tuple[AuditSettings, list[AnchorPlace]]
 
 
 def statement(opened: OpenStore, *places: str, key: str = "") -> "Anchor":
-    """What is to be signed now, not signed yet. `key`: the public key of whoever will sign, or none."""
+    """The statement to be signed now, without its signature. `key`: the public key of the user who will sign."""
     from takeback.audit.anchors import stated
     from takeback.audit.keys import public_of
 

@@ -244,7 +244,7 @@ def _git(place: str, *words: str, given: str = "", missing: str | None = None, i
 
 
 def _commit(place: str, anchor: Anchor) -> None:
-    """On a branch of its own, past the index and the working tree of whoever works there."""
+    """On a branch of its own, past the index and the working tree of the people who work there."""
     if not os.path.isdir(place):
         raise ResourceUnreachable(f"There is no git repository at {place}.", hint=f"git init --bare {place}")
     old = _git(place, "rev-parse", "--verify", "--quiet", BRANCH, missing="") if _has_branch(place) else ""
@@ -322,7 +322,7 @@ def _from_bodies(place: str, bodies: Sequence[dict[str, Any]]) -> Listed:
 
 
 def of_journal(journal: Journal) -> tuple[Listed, dict[str, list[int]]]:
-    """The anchors that the journal itself tells of, and by place the numbers of those that were copied there."""
+    """The anchors that the journal itself lists, and by place the numbers of those that were copied there."""
     bodies = [one.body for one in anchor_records(journal) if "kept_for" not in one.body]
     copied: dict[str, list[int]] = {}
     for body in bodies:

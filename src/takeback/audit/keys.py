@@ -76,7 +76,7 @@ def refuse_near(path: str, store: str) -> None:
     inside = os.path.realpath(store) + os.sep
     if real.startswith(inside):
         raise Refused(
-            f"{path} lies in the store, where whoever rewrites the journal would find the key.",
+            f"{path} lies in the store, and a program that rewrites the journal would find it there.",
             hint="Choose a place outside with --out; best one that the agent's user cannot read.",
         )
     for directory in upwards(os.fsencode(os.path.dirname(real))):

@@ -42,7 +42,7 @@ class Story(NamedTuple):
 
     @property
     def proposed(self) -> Effect:
-        """As it was shown to whoever approved it."""
+        """As the people saw it who approved it."""
         first = next((one for one in self.records if one.kind is Kind.PROPOSE), None)
         return from_intent(first, self.effect.agent, State.PROPOSED) if first else self.effect
 

@@ -6,7 +6,7 @@ else; with the program `openssl` it checks time stamps too. takeback itself judg
     python3 verify.py [BUNDLE] [--key PUBLIC.pem]... [--anchors FILE]... [--tsa-ca CA.pem]
 
 The key and the anchors inside a bundle came with the bundle. Give your own copies: only those prove anything against
-whoever made the bundle. Exit code: 0 sound, 6 damaged, 2 usage.
+the person who made the bundle. Exit code: 0 sound, 6 damaged, 2 usage.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def _about_keys(
                 )
     if keys and not trusted:
         notes.append(
-            f"No one vouches for the key {fingerprint(keys[0])}: whoever replaced the anchors could replace it. "
+            f"No one vouches for the key {fingerprint(keys[0])}: a person who replaced the anchors could replace it. "
             "Give your own copy of the public key with --key."
         )
 
