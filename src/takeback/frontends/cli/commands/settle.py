@@ -60,12 +60,9 @@ def _settle(asked: Asked) -> int:
 
 
 def _accept_residue(asked: Asked) -> int:
-    from takeback.frontends.cli.session.agent_above import refuse_below_agent
-
     options = asked.options
     if options.receipt is not None:
         raise Misuse("--receipt is for --happened.")
-    refuse_below_agent("settle --accept-residue", (), options)
     with existing(asked, lambda tb: tb.effect(options.id)) as tb:
         settled = tb.accept_residue(options.id, why=options.why, by=options.by, dry_run=options.dry_run)
         what = f"{short(settled.id)} {from_here(settled.change.summary)}"
