@@ -7,8 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, upkeep, workflows
-from takeback.api import redact as redacting
+from takeback.api import decisions, redacting, upkeep, workflows
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Renamed

@@ -59,7 +59,7 @@ def redact(
 
 
 def finish(opened: OpenStore) -> tuple[str, ...]:
-    """What a redaction has left to do, by whoever it was begun."""
+    """Carry on with redactions that were begun, in this process or another."""
     from takeback.retention.forget import release_forgotten
     from takeback.retention.layers import sweep_layers
     from takeback.runs.watch_place import drop_unused
@@ -93,5 +93,5 @@ def _holds(path: str, words: Words) -> bool:
                     return True
                 tail = data[-words.longest :]
     except OSError:
-        return False  # it has gone meanwhile
+        return False  # another process removed it
     return False
