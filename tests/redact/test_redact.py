@@ -132,7 +132,7 @@ def test_content_that_another_effect_needs_stays_unless_both_are_meant(
     dry = tb.redact(first, dry_run=True)
     assert dry.shared == (second.id,)
 
-    assert tb.redact(first).left == ("One content is still needed by other effects, and stays.",)
+    assert tb.redact(first).left == ("One content is still needed by another effect or a box, and stays.",)
     assert tb.undo(second).outcome == "done" and (world / "b").read_text() == SECRET
 
     assert tb.redact(second, with_shared=True).left == ()

@@ -245,8 +245,8 @@ def finish(parts: Parts, store: Store, held: str, tidy: Callable[[], object]) ->
     with store.together() as connection:
         finished(connection, wholly=True)
     if stay:
-        count = f"{len(stay):,} contents are" if len(stay) > 1 else "One content is"
-        left.append(f"{count} still needed by other effects, and stays.")
+        many = f"{len(stay):,} contents are still needed by other effects or a box, and stay."
+        left.append("One content is still needed by another effect or a box, and stays." if len(stay) == 1 else many)
     return tuple(left)
 
 
