@@ -46,6 +46,7 @@ COMMANDS = {
     "hook": "hook status",
     "forget": "forget --dry-run",
     "sweep": "sweep",
+    "redact": "redact @~1 --dry-run",
     "store": "store make",
     "settle": "settle {doubtful} --did-not-happen",
     "pending": "pending {waiting}",

@@ -7,8 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, proof, stopping, upkeep, workflows
-from takeback.api import redact as redacting
+from takeback.api import decisions, proof, redacting, stopping, upkeep, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now

@@ -295,7 +295,7 @@ def _swept(
 
 def finish_redaction(opened: OpenStore) -> None:
     if opened.store.redacting():
-        from takeback.api.redact import finish
+        from takeback.api.redacting import finish
 
         finish(opened)
 
