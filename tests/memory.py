@@ -36,6 +36,7 @@ from takeback.model.resource import (
     without_fragment,
 )
 from takeback.model.run import OF_RUNS, UNFINISHED, Lease, OnDeath, Owner, RunInfo, RunState, run_after
+from takeback.model.stop import Stop
 from takeback.storage.blobs.codec import cut
 from takeback.storage.blobs.reader import damaged, missing
 from takeback.storage.leases import Alive, held, may_take, refuse_unheld, refuse_unheld_opening
@@ -57,7 +58,9 @@ class MemoryLeases:
             self._leases[run] = Lease(run, current.generation + 1 if current else 1, owner, now + lasts)
             return self._leases[run]
 
-    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+    def claim(
+        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], stops: Sequence[Stop] = ()
+    ) -> Lease | None:
         with self._lock:
             due = [
                 (info.due_at or info.opened_at, number, info.id)
@@ -66,6 +69,7 @@ class MemoryLeases:
                 and info.on_death is OnDeath.RESUME
                 and info.state in UNFINISHED
                 and info.due_at <= now
+                and not any(stop.concerns(info.agent, info.id) for stop in stops)
                 and self._is_free(info.id, now, expired=True)
             ]
             return self.acquire(min(due)[2], owner, now, lasts, expired=True) if due else None

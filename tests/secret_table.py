@@ -299,7 +299,11 @@ def _keys() -> list[Case]:
     text, body = _pem("PGP", 5)
     cases.append(Case(text.replace("PRIVATE KEY-", "PRIVATE KEY BLOCK-"), body))
     body = tuple(of(_B64, 64) for _ in range(3))
-    cases.append(Case("PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3\n" + "\n".join(body) + "\nPrivate-MAC: 1", body))
+    cases.append(
+        Case(
+            "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3\n" + "\n".join(body) + "\nPrivate-MAC: 1", body
+        )
+    )
     return cases
 
 

@@ -10,10 +10,13 @@ import takeback
 from takeback.adapters.file.changes import write_change
 from takeback.api import opened_of
 from takeback.engine.approvable import challenge
+from takeback.engine.ruling import InForce
 from takeback.engine.write import Terms, do
 from takeback.model.approver import People
 from takeback.model.person import KnownBy, Person
 from takeback.model.ruling import Asks, PolicyAnswer, Ruling
+from takeback.policy.decide import no_conditions
+from takeback.policy.rules import Layer, Level, Policy, Rule
 from takeback.runs.run import Run, core_of
 
 ASK = Ruling(PolicyAnswer.ASK, "config files", "takeback.toml:3")
@@ -30,8 +33,17 @@ def writes(
 ) -> takeback.Effect | None:
     core = core_of(run)
     change = write_change(path, core.parts.blobs.put(content.encode()), len(content))
-    terms = Terms("key", asked_at=(at or core.now)(), patience=PATIENCE, ruling=ruling, agent=core.agent)
-    return do(core.parts, core.lease, change, terms)
+    terms = Terms(path.name, asked_at=(at or core.now)(), patience=PATIENCE, agent=core.agent)
+    return do(core.parts._replace(rules=lambda run, resources: only(ruling)), core.lease, change, terms)
+
+
+def only(ruling: Ruling) -> InForce:
+    """A policy of one rule, which matches everything."""
+    asks = ruling.asks
+    rule = Rule(
+        ruling.rule, 3, ruling.answer.value, asks=(asks.people, asks.of, asks.seconds, asks.challenge)
+    )
+    return InForce(Policy((Layer(Level.USER, "takeback.toml", "", (rule,)),)), no_conditions)
 
 
 def asked(run: Run, path: Path, content: str, ruling: Ruling = ASK) -> takeback.AwaitingApproval:

@@ -29,19 +29,19 @@ NO_PLACE = {
     "write": set[Safeguard](),
     "undo": {
         Safeguard.STOP, Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS,
-        Safeguard.GIVE_WAY, Safeguard.HELD_BACK,
+        Safeguard.GIVE_WAY, Safeguard.HELD_BACK, Safeguard.POLICY,
     },
     "sql": {Safeguard.CHECKS},
     "review": {Safeguard.CHECKS, Safeguard.GIVE_WAY},
     "commit": {
         Safeguard.KEY, Safeguard.STORE, Safeguard.LOSS, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS,
-        Safeguard.CHECKS, Safeguard.GIVE_WAY,
+        Safeguard.CHECKS, Safeguard.GIVE_WAY, Safeguard.POLICY,
     },
     "hold": {Safeguard.CHECKS, Safeguard.GIVE_WAY, Safeguard.HELD_BACK},
     "apply": {Safeguard.KEY, Safeguard.EXPECTS, Safeguard.CHECKS, Safeguard.GIVE_WAY},
     "drop": {
         Safeguard.STOP, Safeguard.KEY, Safeguard.ROOM, Safeguard.APPROVAL, Safeguard.EXPECTS, Safeguard.CHECKS,
-        Safeguard.GIVE_WAY, Safeguard.HELD_BACK,
+        Safeguard.GIVE_WAY, Safeguard.HELD_BACK, Safeguard.POLICY,
     },
     "watch": {Safeguard.APPROVAL, Safeguard.CHECKS, Safeguard.GIVE_WAY},
 }  # fmt: skip
@@ -240,6 +240,13 @@ def _loss(bench: Bench) -> None:
     bench.assess(lambda seen: seen._replace(lost=("something",)))
 
 
+def _denied(bench: Bench) -> None:
+    """By the file of the user, for whatever it is."""
+    file = Path(os.environ["HOME"], ".config/takeback/config.toml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('[[rule]]\nname = "nothing today"\nthen = "deny"\nwhy = "The release is being made."\n')
+
+
 def _interrupted_intent(bench: Bench) -> None:
     bench.interrupted(write, "_with_taken")
 
@@ -272,6 +279,7 @@ REFUSES: dict[
     ),
     Safeguard.GIVE_WAY: (_interrupted_intent, KeyboardInterrupt),
     Safeguard.HELD_BACK: (_interrupted_outcome, KeyboardInterrupt),
+    Safeguard.POLICY: (_denied, takeback.Denied),
 }
 
 

@@ -5,16 +5,16 @@ import pytest
 from takeback.runs.commands.request import shown, told
 
 COVERED = [
-    ("psql postgresql://me:geheim7@h/db", "psql postgresql://me:xxxxx@h/db"),
-    ("psql postgresql://me:ge@heim7@h/db", "psql postgresql://me:xxxxx@h/db"),
-    ("redis-cli -u redis://:geheim7@h/0", "redis-cli -u redis://:xxxxx@h/0"),
-    ("tool --password=geheim7 x", "tool --password=xxxxx x"),
-    ("tool --password geheim7 x", "tool --password xxxxx x"),
-    ("tool --db-password geheim7", "tool --db-password xxxxx"),
-    ("env PGPASSWORD=geheim7 psql", "env PGPASSWORD=xxxxx psql"),
-    ("env MYSQL_PWD=geheim7 mysql", "env MYSQL_PWD=xxxxx mysql"),
-    ("env API_KEY=geheim7 tool", "env API_KEY=xxxxx tool"),
-    ("mysql -uroot -pgeheim7 app", "mysql -uroot -pxxxxx app"),
+    ("psql postgresql://me:geheim7@h/db", "psql postgresql://me:[masked]@h/db"),
+    ("psql postgresql://me:ge@heim7@h/db", "psql postgresql://me:[masked]@h/db"),
+    ("redis-cli -u redis://:geheim7@h/0", "redis-cli -u redis://:[masked]@h/0"),
+    ("tool --password=geheim7 x", "tool --password=[masked] x"),
+    ("tool --password geheim7 x", "tool --password [masked] x"),
+    ("tool --db-password geheim7", "tool --db-password [masked]"),
+    ("env PGPASSWORD=geheim7 psql", "env PGPASSWORD=[masked] psql"),
+    ("env MYSQL_PWD=geheim7 mysql", "env MYSQL_PWD=[masked] mysql"),
+    ("env API_KEY=geheim7 tool", "env API_KEY=[masked] tool"),
+    ("mysql -uroot -pgeheim7 app", "mysql -uroot -p[masked] app"),
 ]
 
 

@@ -54,7 +54,9 @@ def test_json_is_masked_by_name_by_shape_and_word_by_word():
             "command": ["mysql", f"-p{secret}", "app"],
             "headers": {"Authorization": f"Bearer {secret}", "Cookie": f"a={secret}"},
             "nested": json.dumps({"api_key": secret}),
-            "count": 3, "none": None, "id": "k3f9a2bq",
+            "count": 3,
+            "none": None,
+            "id": "k3f9a2bq",
         }  # fmt: skip
     )
 
@@ -66,7 +68,13 @@ def test_json_is_masked_by_name_by_shape_and_word_by_word():
 
 def test_the_lines_of_a_difference_are_masked_together_and_stay_apart():
     body = of("ABCDEFGHabcdefgh0123", 64)
-    lines = ["@@ -1,3 +1,3 @@", " -----BEGIN " + "PRIVATE KEY-----", f"-{body}", f"+{body[::-1]}", " -----END PRIVATE KEY-----"]
+    lines = [
+        "@@ -1,3 +1,3 @@",
+        " -----BEGIN " + "PRIVATE KEY-----",
+        f"-{body}",
+        f"+{body[::-1]}",
+        " -----END PRIVATE KEY-----",
+    ]
 
     assert masked_lines(lines) == [*lines[:2], f"-{MASK}", f"+{MASK}", lines[4]]
 

@@ -6,20 +6,21 @@ It is started by `takeback.runs.rehearsals.room` and by nothing else: it refuses
 import errno
 import json
 import os
-import shutil
 import sqlite3
 import sys
 import time
 from contextlib import closing
 from typing import Any
 
-from takeback.errors import Blocked, TakebackError, Unavailable
+from takeback.adapters.file.mounts import tell_table
+from takeback.errors import Blocked, Conflict, TakebackError, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.rehearsal import Proof, RehearsedTarget
 from takeback.model.resource import file_resource
+from takeback.runs.rehearsals.directories import made_anew
 from takeback.runs.rehearsals.manifest import Manifest, broken_promises, differing, manifest, places_of
 
 # Errors that come from the layer, or from a disk without room, and tell nothing about the way back.
@@ -38,6 +39,7 @@ def main() -> None:
     asked: dict[str, Any] = json.load(sys.stdin)
     _refuse_without_layer(asked["store"])
     _put_in_place(asked)
+    tell_table(asked["mounts"])
 
     import takeback.api
 
@@ -53,7 +55,7 @@ def main() -> None:
         if "plan" in asked:
             from takeback.api.rehearsal_plan import carry_out
 
-            carry_out(tb, asked["plan"], asked["cwd"], trial)
+            carry_out(tb, asked["plan"], asked["cwd"], told)
     told(end=True)
 
 
@@ -71,6 +73,8 @@ def _refuse_without_layer(store: str) -> None:
 
 def _put_in_place(asked: dict[str, Any]) -> None:
     """The copies, instead of files that others may write to at this moment."""
+    import shutil
+
     copies = {os.path.join(asked["store"], "journal.db"): asked["journal"], **asked["databases"]}
     for path, copy in copies.items():
         status = os.stat(path)
@@ -104,11 +108,12 @@ class Trial:
         places = places_of(effect)
         started = time.perf_counter()
         try:
+            made_anew(places)
             before, rows = manifest(places), rows_of(effect)
             started = time.perf_counter()
             result: UndoResult = self.tb.undo(id)
         except Exception as error:  # noqa: BLE001 whatever an undo raises is the answer
-            self.give(effect, *judged(error), started)
+            self.give(effect, *judged(error), started, conflict=isinstance(error, Conflict))
             return
         spent = time.perf_counter() - started
         bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
@@ -213,6 +218,6 @@ def rows_of(effect: Effect) -> str:
         for name, sql in tables:
             sum.update(repr((name, sql)).encode())
             quoted = '"' + name.decode().replace('"', '""') + '"'
-            for row in sorted(map(repr, connection.execute(f"SELECT * FROM {quoted}"))):  # noqa: S608
+            for row in sorted(map(repr, connection.execute(f"SELECT * FROM {quoted}"))):
                 sum.update(row.encode())
     return sum.hexdigest()

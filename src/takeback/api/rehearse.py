@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.api.store import OpenStore, now
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Misuse, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.effect import Effect
 from takeback.model.rehearsal import (
     Proof,
@@ -17,7 +17,11 @@ from takeback.model.rehearsal import (
 from takeback.model.run import RunInfo
 
 if TYPE_CHECKING:
+    from takeback.runs.rehearsals.plan import Step
     from takeback.runs.verbs import Path
+
+# What Python compiles of it for itself.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def rehearse(
@@ -45,9 +49,7 @@ def rehearse(
         )
     opened.store.refuse_if_suspect()
     if plan is not None:
-        from takeback.api.rehearse_plan import rehearse_plan
-
-        return _recorded(opened, rehearse_plan(opened, plan, dry_run), dry_run)
+        return _recorded(opened, _planned(opened, plan, dry_run), dry_run)
     chosen = _chosen(opened, what, due, cascade, project)
     if dry_run:
         return Rehearsal(tuple(_foreseen(opened, one, check) for one in chosen), check)
@@ -91,17 +93,15 @@ def _foreseen(opened: OpenStore, effect: Effect, check: bool) -> Rehearsed:
 
 
 def _looked_at(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
-    from takeback.engine.rehearse import look_at, told_of, unfit
+    from takeback.engine.rehearse import Looked, look_at, told_of, unfit
 
-    sound: dict[str, str] = {}
+    looked = Looked({}, set())
     found: list[Rehearsed] = []
     with opened.progress.stage("Looking at ways back", "effect"):
         opened.progress.expect(len(effects))
         for effect in effects:
             why = unfit(effect)
-            found.append(
-                told_of(effect, Proof.CANNOT, why) if why else look_at(opened.parts, effect, sound)
-            )
+            found.append(told_of(effect, Proof.CANNOT, why) if why else look_at(opened.parts, effect, looked))
             opened.progress.moved(items=1)
     return Rehearsal(tuple(found), check=True)
 
@@ -120,6 +120,10 @@ def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
             elif effect.change.adapter in IN_A_LAYER:
                 in_a_layer.append(effect)
                 continue
+            elif effect.change.adapter == "call":
+                from takeback.runs.rehearsals.call import rehearse_call
+
+                found[effect.id] = rehearse_call(opened.parts, effect)
             else:
                 found[effect.id] = rehearse_at_its_place(opened.parts, effect)
             opened.progress.moved(items=1)
@@ -162,9 +166,79 @@ def _in_a_layer(opened: OpenStore, effects: Sequence[Effect]) -> dict[str, Rehea
         effect = by_id[told["effect"]]
         targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in told["targets"])
         proof = Proof(told["outcome"])
+        if told.get("conflict") and not _in_the_world_too(opened, effect):
+            found[effect.id] = told_of(
+                effect, Proof.CANNOT, f"a layer shows it in another way ({told['why']})"
+            )
+            continue
         whole = told_of(effect, proof, told["why"], told["milliseconds"])
         found[effect.id] = whole._replace(targets=_with_others(whole.targets, targets, proof))
     return found
+
+
+def _planned(opened: OpenStore, path: "Path", dry_run: bool) -> Rehearsal:
+    from takeback.runs.rehearsals.plan import read_plan
+    from takeback.runs.rehearsals.room import rehearse_in_layer
+
+    plan = read_plan(os.fsdecode(path))
+    cannot = [Rehearsed("", "", "", Proof.CANNOT, "", step.summary) for step in plan.steps]
+    if dry_run:
+        told = "it would be made in a layer over the world, and undone there"
+        return Rehearsal(tuple(one._replace(proof=Proof.WORKS, why=told) for one in cannot))
+    steps = [{"kind": one.kind, "args": one.args} for one in plan.steps]
+    request = {"effects": [], "plan": steps, "cwd": os.getcwd()}
+    databases = _sqlite_of(plan.steps)
+    try:
+        if why := _no_copy(opened):
+            raise ResourceUnreachable(why)
+        answer = rehearse_in_layer(
+            opened.parts, os.path.realpath(opened.store.path), request, databases, plan.network,
+            (os.path.dirname(opened.store.hook_note), _PACKAGE, *_with_side_files(databases)),
+        )  # fmt: skip
+    except Unavailable as error:
+        return Rehearsal(tuple(one._replace(why=str(error)) for one in cannot))
+    found = [one._replace(why=answer.trouble or "the rehearsal said nothing of it") for one in cannot]
+    for told in answer.told:
+        targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in told["targets"])
+        number = told["step"]
+        found[number] = Rehearsed(
+            "", told.get("adapter", ""), told.get("strategy", ""), Proof(told["outcome"]), told["why"],
+            plan.steps[number].summary, targets, told.get("milliseconds", 0),
+        )  # fmt: skip
+    return Rehearsal((*found, *_left_behind(answer.left)))
+
+
+def _left_behind(left: Sequence[tuple[str, str]]) -> tuple[Rehearsed, ...]:
+    """Everything was undone, and there is still something that is not in the world."""
+    if not left:
+        return ()
+    targets = tuple(RehearsedTarget(name, Proof.FAILS, f"it is {words}") for name, words in left)
+    why = "left behind, because nothing watched it; name its directory in `roots`"
+    return (Rehearsed("", "", "", Proof.FAILS, why, "everything undone", targets),)
+
+
+def _sqlite_of(steps: "Sequence[Step]") -> list[str]:
+    from takeback.adapters.sqlite.session import path_of
+    from takeback.model.database import Database
+
+    named = (path_of(Database("sqlite", one.args["sql"])) for one in steps if one.kind == "sql")
+    return [os.path.realpath(path) for path in named]
+
+
+def _with_side_files(databases: Sequence[str]) -> list[str]:
+    """An undo puts their rows back; what the log of takeback takes up in them stays."""
+    return [f"{path}{ending}" for path in databases for ending in ("", "-wal", "-shm", "-journal")]
+
+
+def _in_the_world_too(opened: OpenStore, effect: Effect) -> bool:
+    """Whether what stood in the way in the layer does so in the world, as far as its plan can tell."""
+    from takeback.engine.rehearse import plan_of
+
+    try:
+        plan_of(opened.parts, effect)
+    except TakebackError:
+        return True
+    return False
 
 
 def _with_others(
@@ -203,5 +277,3 @@ def _recorded(opened: OpenStore, found: Rehearsal, dry_run: bool) -> Rehearsal:
     drafts = [Draft(Kind.REHEARSE, STORE, "", body) for body in bodies(found)]
     records = opened.store.journal.append(None, drafts)
     return found._replace(at=records[-1].at)
-
-

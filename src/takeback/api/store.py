@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from takeback.api.told_journal import ToldJournal, told
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from takeback.engine.stop import StopsInForce
     from takeback.model.plan import Plan
     from takeback.runs.core import RunCore
+    from takeback.runs.policies import Policies
     from takeback.runs.verbs import Path
     from takeback.storage.notes import GivenUp
 
@@ -60,6 +62,8 @@ class OpenStore:
     ) -> None:
         """`room` raises if a capture of that many bytes has no room; `keep_up` is called when a run ended well."""
         self.store = store
+        if not isinstance(store.journal, ToldJournal):
+            store.journal = told(store)
         self.here: Callable[[], Scope | None] = lambda: None  # what `@` and the newest mean; None: everything
         self.tell: Callable[[str], None] = lambda words: (
             None
@@ -90,6 +94,12 @@ class OpenStore:
     @cached_property
     def belonging(self) -> Belonging:
         return Belonging(self.store.journal)
+
+    @cached_property
+    def policies(self) -> "Policies":
+        from takeback.runs.policies import Policies
+
+        return Policies(self.store, lambda run: self.belonging.projects_of((run,))[0].root)
 
     def say(self, words: str) -> None:
         self.tell(words)
@@ -243,6 +253,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         files, blobs, held, store.layers, keyring, waiting,
         Processes(myself, alive, opened.outlast, lambda: store.made_here), progress,
     )  # fmt: skip
+    policies = opened.policies
     return Parts(
         store.journal,
         blobs,
@@ -261,7 +272,10 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         progress,
         opened.say,
         store.together if isinstance(store, DiskStore) else None,
-        opened.stops,
-        partial(account_here, store),
-        people_here,
+        stops=opened.stops,
+        account=partial(account_here, store),
+        people=people_here,
+        rules=policies,
+        policy_files=policies.always,
+        in_force=policies.in_force,
     )

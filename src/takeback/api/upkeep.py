@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.api.store import LimitsLook, OpenStore, now
-from takeback.errors import InDoubt, Misuse, StoreFull, TakebackError, Unavailable
+from takeback.errors import Corrupt, InDoubt, Misuse, StoreFull, TakebackError, Unavailable
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.mounts import SANDBOX_TRIAL
@@ -17,6 +17,7 @@ from takeback.storage import bodies
 from takeback.storage.owners import killed_commands, myself
 from takeback.storage.protocols import Journal, Leases, Query
 from takeback.storage.sqlite.store import open_store
+from takeback.storage.verify_note import LastVerified, note_verified
 
 if TYPE_CHECKING:
     from takeback.adapters.database import Cover
@@ -128,7 +129,19 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
-    """Check the store and report all damage; with `read_data` every blob is read again."""
+    """Check the store and report all damage; with `read_data` every blob is read again. What was found is noted beside
+    it, for alerts and metrics."""
+    try:
+        found = _verified(opened, read_data)
+    except Corrupt as error:
+        note_verified(opened.store.path, LastVerified(now(), 1, str(error), read_data))
+        raise
+    first = str(found.findings[0]) if found.findings else ""
+    note_verified(opened.store.path, LastVerified(now(), len(found.findings), first, read_data))
+    return found
+
+
+def _verified(opened: OpenStore, read_data: bool) -> Verified:
     from takeback.audit.diff import lost_layers
 
     opened.store.read_anew()

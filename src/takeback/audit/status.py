@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import traits_of
+from takeback.audit.alerts import Alert, alert_json, alerts
+from takeback.audit.rehearsals import Unfit, unfit
 from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso, stop_json
 from takeback.engine.stop import stops
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 50
 # Of an undo that is stuck or in the making a person must hear all the same.
-_UNDOS = """
+UNDOS_BY_STATE = """
 SELECT state, accepted_by <> '', forgotten, count(*) FROM effects
 WHERE undoes <> '' AND state IN ('done', 'undone', 'aborted')
 GROUP BY 1, 2, 3
@@ -71,7 +73,9 @@ class Status(NamedTuple):
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot continue without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker has taken
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
+    alerts: tuple[Alert, ...] = ()
     stops: tuple[Stop, ...] = ()  # in force
+    unfit: tuple[Unfit, ...] = ()  # ways back that failed when they were tried or looked at last
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -93,7 +97,7 @@ def look(store: Store, size: int, now: int) -> Status:
     accepted, forgotten = tally.get("accepted", 0), tally.get("forgotten", 0)
     forgettable, undos = max(0, accepted - forgotten), 0
     unfinished = tuple(store.journal.runs(unfinished=True))
-    for state, was_accepted, was_forgotten, count in store.read(_UNDOS):
+    for state, was_accepted, was_forgotten, count in store.read(UNDOS_BY_STATE):
         states[state] -= count
         undos += count if state == State.DONE else 0
         accepted -= count if was_accepted else 0
@@ -128,7 +132,9 @@ def look(store: Store, size: int, now: int) -> Status:
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(info for info in unfinished if is_due(info, now) and store.leases.free(info.id, now)),
         dead=dead_runs(store, now),
+        alerts=alerts(store, now),
         stops=stops(store.journal),
+        unfit=unfit(store.journal),
     )
 
 
@@ -230,7 +236,9 @@ def status_json(status: Status) -> dict[str, Any]:
         ],
         "stops": [stop_json(one) for one in status.stops],
         "dead": [dead_json(one) for one in status.dead],
+        "unfit": [{"effect": one.effect.id, "at": iso(one.at), "detail": one.why} for one in status.unfit],
         "unclaimed": [info.id for info in status.unclaimed],
+        "alerts": [alert_json(one) for one in status.alerts],
         "settings": status.settings._asdict(),
         "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},
         "pinned_bytes": status.pinned_bytes,

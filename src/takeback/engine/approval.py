@@ -8,7 +8,7 @@ from takeback.engine.parts import Parts
 from takeback.errors import ApprovalExpired, Denied, RecordInvalid, Refused
 from takeback.model.approver import NOBODY, People
 from takeback.model.change import Approvable
-from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.effect import Effect, State, applied_once_approved, waits_for_approval
 from takeback.model.functions import as_json
 from takeback.model.ids import short
 from takeback.model.person import KnownBy, Person, person_recorded, recorded
@@ -119,6 +119,9 @@ def last_known(books: Books) -> int:
 def why_never(books: Books, effect: Effect, now: int) -> str:
     """Why it can no longer be decided on, or is never asked for again; "" while it can."""
     info = next(iter(books.journal.runs((effect.run,))), None)
+    if applied_once_approved(effect):
+        late = is_over(effect, now, last_known(books)) and not decision_on(books, effect)
+        return "it was not approved in time" if late else ""
     if info is None or info.state not in UNFINISHED:
         return f"its run {short(effect.run)} has ended"
     if is_over(effect, now, last_known(books)) and not decision_on(books, effect):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from takeback.engine.parts import Parts
-from takeback.model.effect import PERSON, Effect, State, waits_for_approval
+from takeback.model.effect import PERSON, Effect, State, applied_once_approved, waits_for_approval
 from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, RunState
@@ -45,7 +45,14 @@ def closing(parts: Parts, run: str, body: dict[str, Any], left: Iterable[Effect]
     close = Draft(Kind.CLOSE, run, "", body)
     if body["outcome"] == RunState.SUSPENDED:
         return [close]
-    return [*(given_up_with_its_run(parts, one) for one in left if waits_for_approval(one)), close]
+    return [
+        *(
+            given_up_with_its_run(parts, one)
+            for one in left
+            if waits_for_approval(one) and not applied_once_approved(one)
+        ),
+        close,
+    ]
 
 
 def given_up_with_its_run(parts: Parts, effect: Effect) -> Draft:

@@ -19,7 +19,7 @@ from takeback.engine.settle import abort
 from takeback.engine.signature import is_signed
 from takeback.errors import ApprovalExpired, AwaitingApproval, Denied, Refused
 from takeback.model.change import Approvable, Change, intent
-from takeback.model.effect import PERSON, Effect
+from takeback.model.effect import PERSON, Effect, applied_once_approved, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.person import KnownBy
 from takeback.model.remedy import Remedy
@@ -92,6 +92,37 @@ def _forged(parts: Parts, effect: Effect) -> str:
     return "" if len(counted) >= gate.people else "too few people have approved it"
 
 
+def refuse_unapproved(parts: Parts, effect: Effect) -> None:
+    """Before someone applies what a rule wants approved; a call is made by the run that asked for it."""
+    if not waits_for_approval(effect):
+        return
+    name, decision = short(effect.id), decision_on(parts, effect)
+    if decision is None or not decision.approved or not applied_once_approved(effect):
+        raise Refused(
+            f"Effect {name} waits for an approval: {effect.plan}.",
+            hint=f"`takeback approve {name}` or `takeback deny {name}`.",
+            effect=effect.id,
+        )
+    if why := _forged(parts, effect):
+        raise Denied(
+            f"{effect.change.summary}: {why}.",
+            hint="Nothing was changed. An approval is for exactly what was shown.",
+            effect=effect.id,
+        )
+
+
+def refuse_drifted(adapter: Adapter, effect: Effect) -> None:
+    """It was captured again: an approval is for the state that was shown."""
+    gate = effect.phase.gate
+    if gate and gate.state and state_of(effect, effect.remedy) != gate.state:
+        adapter.tidy(effect)
+        raise Denied(
+            f"{effect.change.summary}: what it changes was modified after it was shown.",
+            hint="Nothing was changed. An approval is for exactly what was shown; drop it and ask again.",
+            effect=effect.id,
+        )
+
+
 def _is_signed(parts: Parts, effect: Effect, decision: Decision) -> bool:
     keys = {one.key for one in parts.people().approvers} | {one.key for one in parts.people().webhooks}
     return decision.key in keys and is_signed(effect, decision)
@@ -159,4 +190,16 @@ def waiting(parts: Parts, effect: Effect, why: str = "") -> AwaitingApproval:
         asked=gate.of,
         people=gate.people,
         challenge=challenge(effect),
+    )
+
+
+def held_by_rule(effect: Effect, ruling: Ruling) -> AwaitingApproval:
+    from takeback.engine.ruling import in_words
+
+    name = short(effect.id)
+    return AwaitingApproval(
+        f"{effect.change.summary}: {in_words(ruling)}",
+        hint=f"Nothing was changed yet; it is held. A person makes it with `takeback apply {name}`, or drops it with "
+        f"`takeback discard {name}`.",
+        effect=effect.id,
     )

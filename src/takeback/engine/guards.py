@@ -1,6 +1,6 @@
 """What must hold before a change is made, whichever way it takes into the world, and where a guard has no place."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from takeback.model.change import Change
 from takeback.model.database import file_of
 from takeback.model.remedy import is_gated
 from takeback.model.resource import display, overlaps
+from takeback.model.ruling import NO_RULE, NOTHING_KNOWN, Known, Ruling
 
 
 class Safeguard(StrEnum):
@@ -26,6 +27,7 @@ class Safeguard(StrEnum):
     CHECKS = "staged content passes its checks"
     GIVE_WAY = "a signal that came before anything was begun stops it"
     HELD_BACK = "no signal comes between intent and outcome"
+    POLICY = "the policy allows it"
 
 
 class Door(NamedTuple):
@@ -55,6 +57,7 @@ UNDO = Door("undo", "the adapter", {
     Safeguard.CHECKS: "the content was in the world before",
     Safeguard.GIVE_WAY: _FINISHED,
     Safeguard.HELD_BACK: _FINISHED,
+    Safeguard.POLICY: "no rule, and no broken file of rules, may keep someone from taking back",
 })  # fmt: skip
 SQL = Door("sql", "the session of a database", {Safeguard.CHECKS: _UNSTAGED})
 REVIEW = Door("review", "no one yet", {Safeguard.CHECKS: _UNSTAGED, Safeguard.GIVE_WAY: _UNMADE}, waits=True)
@@ -67,6 +70,7 @@ COMMIT = Door("commit", "the database, which holds the transaction", {
     Safeguard.EXPECTS: _CODE,
     Safeguard.CHECKS: _UNSTAGED,
     Safeguard.GIVE_WAY: _DECIDED,
+    Safeguard.POLICY: _FROM_PROPOSAL,
 })  # fmt: skip
 HOLD = Door("hold", "no one yet", {
     Safeguard.CHECKS: _UNSTAGED,
@@ -88,6 +92,7 @@ DROP = Door("drop", "no one", {
     Safeguard.CHECKS: _UNSTAGED,
     Safeguard.GIVE_WAY: _UNMADE,
     Safeguard.HELD_BACK: _UNMADE,
+    Safeguard.POLICY: "applying the change asks the policy, since it is then that it is made",
 })  # fmt: skip
 WATCH = Door("watch", "someone else", {
     Safeguard.APPROVAL: _THERE,
@@ -111,6 +116,35 @@ def refuse_assessed(parts: Parts, change: Change, assessment: Assessment, door: 
             f"{change.summary}: {assessment.offers[0].residue}. It needs an approval, so it cannot be held.",
             hint="Nothing was changed. Ask for it without holding it; then it waits for the approval.",
         )
+
+
+# Files of a policy, by the end of their names: to look at that costs nothing.
+_RULES = ("/takeback.toml", "/takeback/config.toml")
+
+
+def policy_says(
+    parts: Parts,
+    run: str,
+    agent: str,
+    change: Change,
+    assessment: Assessment | None = None,
+    known: Known = NOTHING_KNOWN,
+) -> Ruling:
+    """Where there is no policy, nothing of it is imported."""
+    resources = assessment.resources if assessment else (change.resource, *known.paths)
+    if parts.rules(run, resources) is None and not (assessment and touches_policy(parts, resources)):
+        return NO_RULE
+    from takeback.engine.ruling import ruled
+
+    return ruled(parts, run, agent, change, assessment, known)
+
+
+def touches_policy(parts: Parts, resources: Iterable[str]) -> bool:
+    """Whether one of them is a file of rules, or a directory that holds one."""
+    return any(
+        one.endswith(_RULES) or any(place.startswith(f"{one}/") for place in parts.policy_files)
+        for one in resources
+    )
 
 
 def refuse_own(parts: Parts, *resources: str) -> None:

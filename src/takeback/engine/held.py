@@ -2,7 +2,8 @@
 
 from takeback.adapters.protocol import Assessment
 from takeback.engine.drop import drop_held, size_of
-from takeback.engine.guards import APPLY, HOLD, refuse_assessed
+from takeback.engine.gate import refuse_drifted, refuse_unapproved
+from takeback.engine.guards import APPLY, HOLD, policy_says, refuse_assessed
 from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.settle import abort, carry_out
 from takeback.engine.stop import refuse_stopped
@@ -12,6 +13,7 @@ from takeback.model.change import Change
 from takeback.model.effect import PERSON, DropReason, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.resource import display
+from takeback.model.ruling import NO_RULE
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
@@ -31,7 +33,8 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
 def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world. Where
     all of it is there already nothing is recorded, and it stays as it was."""
-    if change.phase.reviewed and effect.waits_for == PERSON and not waits_for_approval(effect):
+    if change.phase.reviewed and effect.waits_for == PERSON:
+        refuse_unapproved(parts, effect)
         from takeback.engine.review import apply
 
         return apply(parts, lease, effect, terms)
@@ -43,6 +46,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
     # The key of one that was dropped is free, and may be another's by now.
     effect = effect._replace(key="" if effect.dropped else effect.key)
     made = Ready(adapter, prepared(parts, adapter, effect, assessment), APPLY)
+    refuse_drifted(adapter, made.effect)
     with terms.held_back():
         effect = announced(parts, lease, made, terms)
         try:
@@ -67,17 +71,17 @@ def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assess
     refuse_stopped(parts, effect.agent, effect.run)
     if effect.waits_for != PERSON and effect.state is not State.DROPPED:
         raise _not_held(effect)
-    if effect.phase.gate and waits_for_approval(effect):
-        raise Refused(
-            f"Effect {short(effect.id)} waits for an approval: {effect.plan}.",
-            hint=f"`takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`.",
-            effect=effect.id,
-        )
+    refuse_unapproved(parts, effect)
     _refuse_conflicts(effect, change)
     effect = effect._replace(change=change._replace(phase=change.phase._replace(waits="", was_held=True)))
     assessment = assessed(parts, adapter_of(parts, effect.change.adapter), effect.change)
     if not assessment.changes_nothing:
         refuse_assessed(parts, effect.change, assessment, APPLY)
+        ruling = policy_says(parts, effect.run, effect.agent, effect.change, assessment)
+        if ruling is not NO_RULE:
+            from takeback.engine.ruling import refuse_denied
+
+            refuse_denied(effect.change, ruling)
     return effect, assessment
 
 

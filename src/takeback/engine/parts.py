@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import TRAITS, Adapter, Assessment
 from takeback.errors import Corrupt, RowsHeld
@@ -16,6 +16,14 @@ from takeback.model.record import Draft, Kind
 from takeback.model.remedy import to_json
 from takeback.model.stop import Stop
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
+
+if TYPE_CHECKING:
+    from takeback.engine.ruling import InForce
+
+
+def no_rules(run: str, resources: Iterable[str]) -> "InForce | None":
+    """Where no policy was set up."""
+    return None
 
 
 class DropLimits(NamedTuple):
@@ -50,6 +58,10 @@ class Parts(NamedTuple):
     account: Callable[[], Account] = Account  # under which this process works
     people: Callable[[], People] = People  # who may approve, and who is told
     proposed: Callable[[Effect], None] = lambda effect: None  # hears of each proposal that waits for people
+    # The policy that counts for what a run changes there; None without one.
+    rules: "Callable[[str, Iterable[str]], InForce | None]" = no_rules
+    policy_files: tuple[str, ...] = ()  # as resources; to change one of them is held
+    in_force: Callable[[], None] = lambda: None  # records which files count, before the first change
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:

@@ -1,7 +1,8 @@
-"""Ways back that are looked at, or tried where nothing of it stays. What lies in files is tried elsewhere, in a layer."""
+"""Ways back that are looked at, or tried at their place where nothing of it stays; those of files need a layer."""
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from takeback.adapters.protocol import Rehearsing
 from takeback.engine.parts import Parts, adapter_of, whole
@@ -12,20 +13,19 @@ from takeback.errors import (
     Blocked,
     Corrupt,
     InDoubt,
-    Stuck,
     TakebackError,
     Unavailable,
+    UndoFailed,
 )
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, Plan
 from takeback.model.rehearsal import Proof, Rehearsed, RehearsedTarget
 from takeback.model.remedy import Strategy
+from takeback.model.resource import display
 
 IN_A_LAYER = ("file", "config", "command", "tree", "box", "sqlite")
-_NOT_THERE = {
-    "redis": "Redis cannot roll back what was tried, so there is nothing to try it on"
-}  # and any adapter that another version brought
+_NOT_THERE = {"redis": "Redis cannot roll back what was tried, so there is nothing to try it on"}
 _MOST_NAMED = 5
 
 
@@ -55,7 +55,8 @@ def told_of(effect: Effect, proof: Proof, why: str = "", milliseconds: int = 0) 
         why,
         effect.change.summary,
         tuple(
-            RehearsedTarget(one, proof, why) for one in dict.fromkeys(each.resource for each in effect.targets)
+            RehearsedTarget(one, proof, why)
+            for one in dict.fromkeys(each.resource for each in effect.targets)
         ),
         milliseconds,
     )
@@ -114,25 +115,40 @@ def plan_of(parts: Parts, effect: Effect) -> Plan:
     return plan
 
 
-def look_at(parts: Parts, effect: Effect, sound: dict[str, str]) -> Rehearsed:
-    """Whether the way back could be gone as things stand: its blobs are whole, its server answers, its function is
-    there, the schema and the content are those that it left. `sound` remembers what was read, by digest."""
+class Looked(NamedTuple):
+    """What is remembered between looks at several effects, newest first."""
+
+    sound: dict[str, str]  # by digest of a blob that was read: what is wrong with it
+    fit: set[str]  # effects whose way back looks as it must
+
+
+def look_at(parts: Parts, effect: Effect, looked: Looked) -> Rehearsed:
+    """Whether the way back looks as if it worked: its blobs are whole, its server answers, its function is there, the
+    schema and the content are those that it left."""
 
     def work() -> str:
         for digest in effect.remedy.blobs if effect.remedy else ():
-            if digest not in sound:
-                sound[digest] = _damage(parts, digest)
-            if sound[digest]:
-                raise Corrupt(sound[digest])
-        plan = plan_of(parts, effect)
-        if stuck := plan.stuck:
-            raise Stuck(f"an undo of it is stuck ({short(stuck[0].id)})")
+            if digest not in looked.sound:
+                looked.sound[digest] = _damage(parts, digest)
+            if looked.sound[digest]:
+                raise Corrupt(looked.sound[digest])
+        try:
+            plan = plan_of(parts, effect)
+        except Blocked as error:
+            if not looked.fit.issuperset(error.blockers):
+                raise
+            return "later effects stand on it, so only its blobs could be looked at"
+        if plan.stuck:
+            raise UndoFailed(f"an undo of it is stuck ({short(plan.stuck[0].id)})")
         bad = [one for one in plan.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
         if bad:
-            raise Stuck(f"{bad[0].resource} {bad[0].detail}")
+            raise UndoFailed(f"{display(bad[0].resource)} {bad[0].detail}")
         return ""
 
-    return _timed(effect, work)
+    found = _timed(effect, work)
+    if found.proof is Proof.WORKS:
+        looked.fit.add(effect.id)
+    return found
 
 
 def _damage(parts: Parts, digest: str) -> str:

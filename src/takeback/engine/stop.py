@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse, Refused, Stopped
 from takeback.model.ids import short
@@ -12,7 +12,10 @@ from takeback.model.run import conversation_of
 from takeback.model.stop import Stop
 from takeback.storage.protocols import Journal
 
-FRESH = 0.25  # seconds that an answer of the journal counts: a stop holds within a second
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+
+FRESH = 0.4  # seconds that an answer of the journal counts: a stop holds within a second
 
 
 class StopsInForce:
@@ -83,22 +86,12 @@ def _who(person: Person) -> dict[str, Any]:
 # At the doors.
 
 
-class Doorkeeper(Protocol):
-    """What a door asks."""
-
-    @property
-    def journal(self) -> Journal: ...
-
-    @property
-    def stops(self) -> Callable[[], tuple[Stop, ...]]: ...
-
-
-def refuse_stopped(parts: Doorkeeper, agent: str, run: str) -> None:
+def refuse_stopped(parts: "Parts", agent: str, run: str) -> None:
     if stop := stop_of(parts, agent, run):
         raise Stopped(f"{in_words(stop)}.", hint=f"Nothing was changed. {way_out(stop)}")
 
 
-def stop_of(parts: Doorkeeper, agent: str, run: str) -> Stop | None:
+def stop_of(parts: "Parts", agent: str, run: str) -> Stop | None:
     """The first that concerns it. While nothing is stopped this costs nothing more than the question."""
     if not (known := parts.stops()):
         return None
@@ -148,6 +141,6 @@ def chosen(known: Sequence[Stop], agent: str, run: str, everything: bool) -> tup
     else:
         found = tuple(known)
     if not found:
-        named = f"Agent {agent}" if agent else f"Run {short(run)}" if run else "Nothing"
-        raise Refused(f"{named} is not stopped.", hint="`takeback stop --list` lists what is.")
+        named = f"Agent {agent} is not" if agent else f"Run {short(run)} is not" if run else "Nothing is"
+        raise Refused(f"{named} stopped.", hint="`takeback stop --list` lists what is.")
     return found

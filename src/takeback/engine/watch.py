@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from takeback.adapters.protocol import FoundChange, Watcher
-from takeback.engine.guards import WATCH, refuse_assessed, refuse_unmet
+from takeback.engine.guards import WATCH, policy_says, refuse_assessed, refuse_unmet
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, stage_of
 from takeback.engine.settle import abort
 from takeback.engine.stop import refuse_stopped
@@ -14,6 +14,7 @@ from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
+from takeback.model.ruling import NO_RULE
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
@@ -33,6 +34,13 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
             effect=earlier.id,
         )
     parts.refuse_without_room(0)  # what it captures asks for its own
+    if not terms.judged:
+        ruling = policy_says(parts, lease.run, terms.agent, change, None, terms.known)
+        if ruling is not NO_RULE:
+            from takeback.engine.ruling import refuse_denied, refuse_unheld
+
+            refuse_denied(change, ruling)
+            refuse_unheld(change, ruling, WATCH)
     refuse_unmet(terms.expects)
     change = change._replace(phase=change.phase._replace(waits=COMMAND))
     return propose(parts, lease, proposed(lease, change, terms))
@@ -53,6 +61,12 @@ def finish(
         made = effect._replace(change=seen.change._replace(phase=ASKED))
         assessment = assessed(parts, adapter, made.change)
         refuse_assessed(parts, made.change, assessment, WATCH)
+        # It is in the world already, so that no rule can keep it out: the record says which one would have.
+        ruling = policy_says(parts, made.run, made.agent, made.change, assessment)
+        if ruling is not NO_RULE:
+            from takeback.engine.ruling import noted
+
+            made = made._replace(change=noted(made.change, ruling))
         made = parts.belonging(prepared(parts, adapter, made, assessment))
         with stage_of(parts, adapter, "Checking"):
             sighting = adapter.verify(made)

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, traits_of
 from takeback.engine.guards import (
+    SQL,
     UNDO,
     WRITE,
     Door,
     Safeguard,
+    policy_says,
     refuse_assessed,
     refuse_unmet,
     refuse_unstaged,
@@ -28,7 +30,7 @@ from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, is_gated, ordered, reason
 from takeback.model.resource import display
-from takeback.model.ruling import NO_RULE, PolicyAnswer, Ruling
+from takeback.model.ruling import NO_RULE, NOTHING_KNOWN, Known, PolicyAnswer, Ruling
 from takeback.model.run import Lease
 from takeback.policy.checks import Check, needs_name, run_checks
 from takeback.storage.protocols import Query
@@ -59,7 +61,8 @@ class Terms(NamedTuple):
     decide: Callable[[Change], Change] | None = None  # right before the intent, by what the journal says then
     fresh: bool = False  # nothing in the journal has the key
     happened: bool = False  # of what is watched: it is in the world already, and only recorded
-    ruling: Ruling = NO_RULE  # of the policy
+    known: Known = NOTHING_KNOWN  # for the policy: what the adapter cannot see
+    judged: bool = False  # the policy was asked already, or what it wants was done by the agent's host
 
 
 class Ready(NamedTuple):
@@ -99,9 +102,19 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
     if assessment.changes_nothing and not terms.taken:
         return None
     refuse_assessed(parts, change, assessment, door)
-    asks = terms.ruling.answer is PolicyAnswer.ASK or is_gated(assessment.offers)
-    if Safeguard.APPROVAL not in door.without and (earlier or asks):
-        made = _approved(parts, lease, adapter, earlier, change, assessment, terms, door)
+    ruling = _ruling(parts, lease, change, assessment, terms, door)
+    if ruling is not NO_RULE:
+        from takeback.engine.ruling import noted
+
+        change = noted(change, ruling)
+    if Safeguard.APPROVAL not in door.without and (earlier or _asks(adapter, assessment, ruling)):
+        made = _approved(parts, lease, adapter, earlier, change, assessment, terms, door, ruling)
+    elif ruling.answer is PolicyAnswer.HOLD and not door.waits:
+        from takeback.engine.gate import held_by_rule
+
+        change = change._replace(phase=change.phase._replace(waits=PERSON))
+        held = prepared(parts, adapter, proposed(lease, change, terms), assessment)
+        raise held_by_rule(propose(parts, lease, held), ruling)
     else:
         made = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms, door)
     try:
@@ -124,11 +137,12 @@ def _approved(
     assessment: Assessment,
     terms: Terms,
     door: Door,
+    ruling: Ruling,
 ) -> Ready:
     """Prepared once more, if people have approved exactly this; `AwaitingApproval` until then."""
     from takeback.engine.gate import Asking, drift, gated, passed, waiting, with_state
 
-    asking, why = Asking(terms.asked_at, terms.patience, terms.ruling), ""
+    asking, why = Asking(terms.asked_at, terms.patience, ruling), ""
     if earlier:
         passed(parts, lease, adapter, earlier, change, asking)
         made = Ready(adapter, earlier, door)
@@ -139,9 +153,36 @@ def _approved(
             return made
         abort(parts, lease, adapter, earlier, f"It was approved, but {why}.")
     asked = proposed(lease, gated(parts, change, assessment, asking), terms)
+    if door.waits:
+        made = _prepare(parts, lease, adapter, asked, assessment, terms, door)
+        return made._replace(effect=with_state(made.effect))
     effect = propose(parts, lease, with_state(prepared(parts, adapter, asked, assessment)))
     parts.proposed(effect)
     raise waiting(parts, effect, why)
+
+
+def _ruling(
+    parts: Parts, lease: Lease, change: Change, assessment: Assessment, terms: Terms, door: Door
+) -> Ruling:
+    """Of the policy. Raises where it says no, and where nothing can wait at this door."""
+    if Safeguard.POLICY in door.without or terms.judged:
+        return NO_RULE
+    ruling = policy_says(parts, lease.run, terms.agent, change, assessment, terms.known)
+    if ruling is not NO_RULE:
+        from takeback.engine.ruling import refuse_denied, refuse_unheld
+
+        refuse_denied(change, ruling)
+        if door is SQL or (traits_of(change).boxes and not door.waits):
+            refuse_unheld(change, ruling, door)
+    return ruling
+
+
+def _asks(adapter: Adapter, assessment: Assessment, ruling: Ruling) -> bool:
+    """Whether a person must approve it first. A call cannot be held: the run that asked for it has to make it."""
+    if ruling.answer is PolicyAnswer.ASK or (ruling.answer is PolicyAnswer.HOLD and adapter.traits.calls):
+        return True
+    allowed = ruling.answer is PolicyAnswer.ALLOW and bool(ruling.rule)  # it names what cannot be undone
+    return is_gated(assessment.offers) and not allowed
 
 
 def recorded(parts: Parts, change: Change, key: str, door: Door) -> Effect | None:
@@ -202,6 +243,7 @@ def proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
 
 def propose(parts: Parts, lease: Lease, effect: Effect) -> Effect:
     """Durable, and not announced: it waits for a person, or for the one who makes it to end."""
+    parts.in_force()
     (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
@@ -300,6 +342,7 @@ def _with_taken(effect: Effect, taken: Remedy | None) -> Effect:
 
 
 def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+    parts.in_force()
     effect = parts.belonging(effect)
     (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])
     return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)

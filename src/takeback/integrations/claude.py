@@ -188,5 +188,7 @@ def _refusal(said: str, code: int) -> str:
 
 
 def _denied(reason: str) -> dict[str, Any]:
-    decision = {"permissionDecision": "deny", "permissionDecisionReason": reason.strip()}
+    from takeback.policy.secrets import masked
+
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": masked(reason.strip())}
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}

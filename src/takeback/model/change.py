@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse
+from takeback.model.ruling import Ruling, ruling_from, ruling_recorded
 
 UNDO = "undo"
 # For those who read a record before it is an effect: names of fields of `UndoTerms`.
@@ -47,6 +48,7 @@ class Phase(NamedTuple):
     first_targets: str = ""  # of one that is applied with force: what it was before, as a digest
     taken_back_by: str = ""  # of a drop that was made first: the undo that took it back
     workshop: str = ""  # of what a command changed: the directory its layer lay in; it is saved once
+    ruling: Ruling | None = None  # of the policy, where a rule decided
 
 
 ASKED = Phase()  # and nothing more
@@ -128,6 +130,8 @@ def recorded_args(change: Change) -> dict[str, Any]:
         phase["gate"] = {"plan": change.phase.gate.plan, **_differing(change.phase.gate, _PLAIN)}
     if change.phase.reviewed:
         phase["reviewed"] = change.phase.reviewed._asdict()
+    if change.phase.ruling:
+        phase["ruling"] = ruling_recorded(change.phase.ruling)
     return {**_request(change), **phase}
 
 
@@ -163,6 +167,7 @@ def change_recorded(adapter: str, kind: str, resource: str, summary: str, args: 
         phase = phase._replace(
             gate=_approvable(args["gate"]) if "gate" in args else None,
             reviewed=Review(**args["reviewed"]) if "reviewed" in args else None,
+            ruling=ruling_from(args["ruling"]) if "ruling" in args else None,
         )
         change = change._replace(args=_without(args, _PHASE), phase=phase)
     return change

@@ -7,6 +7,7 @@ from takeback.errors import Misuse, RecordInvalid
 from takeback.model.change import Change, Phase, change_recorded, recorded_args
 from takeback.model.record import Kind, Record
 from takeback.model.remedy import BY_WHOM, UNKNOWN, Remedy, Target, from_json
+from takeback.model.resource import function_in
 
 
 class State(StrEnum):
@@ -170,6 +171,12 @@ class Effect(NamedTuple):
 def waits_for_approval(effect: Effect) -> bool:
     """The run that asked applies it, not the person who approves it."""
     return effect.state is State.PROPOSED and effect.phase.gate is not None
+
+
+def applied_once_approved(effect: Effect) -> bool:
+    """It waits for an approval because a rule says so, and a person can make it: its run need not ask again."""
+    by_rule = waits_for_approval(effect) and effect.phase.ruling is not None
+    return by_rule and not function_in(effect.change.resource)
 
 
 def waits(args: dict[str, Any]) -> str:

@@ -154,6 +154,7 @@ class Assessment(NamedTuple):
     outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
     # For an undo: its targets hang together (a move), none can be judged without the others.
     together: bool = False
+    risk: str = ""  # as it was declared: "low", "medium", "high"; empty: by the way back
 
 
 class Plan(NamedTuple):

@@ -1,7 +1,7 @@
 """The answer of a policy to a change."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class PolicyAnswer(StrEnum):
@@ -32,3 +32,38 @@ class Ruling(NamedTuple):
 
 
 NO_RULE = Ruling()
+
+
+class Known(NamedTuple):
+    """What the caller knows of a change and its adapter does not."""
+
+    argv: tuple[str, ...] = ()
+    script: str = ""  # for a shell
+    statement: str = ""
+    rows: int | None = None
+    tool: str = ""
+    paths: tuple[str, ...] = ()  # resources
+
+
+NOTHING_KNOWN = Known()
+
+
+def ruling_recorded(ruling: Ruling) -> dict[str, Any]:
+    """For a record: what is as usual is left out."""
+    told: dict[str, Any] = {
+        "answer": ruling.answer.value, "rule": ruling.rule, "source": ruling.source, "why": ruling.why
+    }  # fmt: skip
+    if ruling.asks != Asks():
+        told["asks"] = ruling.asks._asdict() | {"of": list(ruling.asks.of)}
+    return {name: value for name, value in told.items() if value}
+
+
+def ruling_from(told: dict[str, Any]) -> Ruling:
+    """From a record."""
+    asks = told.get("asks", {})
+    found = {name: value for name, value in told.items() if name in ("rule", "source", "why")}
+    return Ruling(
+        PolicyAnswer(told["answer"]),
+        **found,
+        asks=Asks(**(asks | {"of": tuple(asks["of"])})) if asks else Asks(),
+    )

@@ -15,6 +15,15 @@ class Shape(NamedTuple):
     signs: tuple[str, ...]  # the text holds one of these, or nothing is found
     pattern: str  # its group `v` is what is masked; without one all that follows the first sign
     sure: bool = True  # false: masked, and no reason to refuse a change
+    around: bool = False  # its value is looked at as well
+
+
+class Found(NamedTuple):
+    start: int
+    end: int
+    kind: str  # for a person; never the secret itself
+    sure: bool = True  # enough to refuse a change
+    shown: int = 0  # characters at its start that say only what it is
 
 
 _APART = r"(?<![A-Za-z0-9])"  # the sign is short enough to occur inside of a word
@@ -123,35 +132,40 @@ TOKENS: tuple[Shape, ...] = (
 
 # Where only what stands around it tells that it is one; the value is looked at as well.
 AROUND: tuple[Shape, ...] = (
-    Shape("credentials of a request", ("authorization", "Authorization", "AUTHORIZATION"), r"(?i:authorization)[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:[A-Za-z][\w-]{2,20} +)?(?P<v>[^\s\"',;\x00-\x1f]{6,})", False),
-    Shape("credentials of a request", ("earer ", "EARER "), r"(?<![A-Za-z])(?i:bearer) +(?P<v>[A-Za-z0-9._~+/=-]{16,})", False),
-    Shape("credentials of a request", ("asic ",), r"(?<![A-Za-z])[Bb]asic +(?P<v>(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{8,}={0,2})(?![A-Za-z0-9+/])", False),
-    Shape("a cookie", ("ookie:", "OOKIE:"), r"(?<![A-Za-z-])(?i:cookie): {0,4}(?P<v>[^\s=;\"']{1,64}=[^\r\n\"'\x00-\x1f]{4,})", False),
-    Shape("a cookie", ("et-cookie:", "et-Cookie:"), r"(?i:set-cookie): {0,4}[^=;\s\"']{1,64}=(?P<v>[^;\s\"'\x00-\x1f]{4,})", False),
-    Shape("a cookie", ("session", "SESSID", "SESSION", "Session", "connect.sid"), r"(?i:(?<![A-Za-z])(?:php|j|asp\.net_)?sess(?:ion)?_?id|connect\.sid|_gitlab_session)=(?P<v>[A-Za-z0-9%._~+/-]{16,})", False),
-    Shape("a signed address", ("sig=", "Signature=", "ignature="), r"[?&](?:sig|X-Amz-Signature|X-Goog-Signature|Signature)=(?P<v>[A-Za-z0-9%/+_.~-]{16,}={0,2})", False),
-    Shape("a password", ("dentified by", "DENTIFIED BY", "dentified BY"), r"(?i:identified)\s{1,4}(?i:by)\s{1,4}(?:(?i:password)\s{1,4})?'(?P<v>[^']{1,256})'", False),
-    Shape("a password", ("assword '", "ASSWORD '", "assword  '"), r"(?i:(?<![A-Za-z])password)\s{1,4}'(?P<v>[^']{1,256})'", False),
-    Shape("a password", ("login ",), r"(?<![A-Za-z])login\s{1,4}[^\s]{1,128}\s{1,4}password\s{1,4}(?P<v>[^\s\x00-\x1f]{1,256})", False),
-    Shape("a password", ("requirepass", "masterauth"), r"(?<![A-Za-z-])(?:requirepass|masterauth)\s{1,4}(?P<v>[^\s\x00-\x1f]{1,256})", False),
-    Shape("a password", ("sshpass",), r"(?<![A-Za-z])sshpass\s{1,4}-p\s{0,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", ("mysql", "mariadb"), r"(?<![A-Za-z])(?:mysql|mariadb)[a-z-]{0,12}(?:\s[^\n|;&]{0,200}?)?\s-p(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", ("redis-cli",), r"redis-cli(?:\s[^\n|;&]{0,200}?)?\s(?:-a|--pass)\s{1,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", ("curl", "wget", "http "), r"(?<![A-Za-z])(?:curl|wget|https?)(?:\s[^\n|;&]{0,400}?)?\s(?:-u|--user|--proxy-user|-a|--auth)[ =]{1,2}[\"']?[^\s:\"']{0,128}:(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", ("docker login", "podman login", "az login", "helm registry login"), r"(?:docker|podman|az|registry) login(?:\s[^\n|;&]{0,200}?)?\s-p[ =]?[\"']?(?P<v>[^\s\"'\x00-\x1f-][^\s\"'\x00-\x1f]{0,256})", False),
-    Shape("a password", ("ldap",), r"(?<![A-Za-z])ldap[a-z]{3,8}\s[^\n|;&]{0,300}?\s?-w\s{1,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", ("htpasswd",), r"htpasswd\s{1,4}-[a-zB]*b[a-zB]*\s{1,4}[^\s]{1,128}\s{1,4}[^\s]{1,64}\s{1,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", ("pass:",), r"(?<![A-Za-z])-pass(?:in|out)?\s{1,4}[\"']?pass:(?P<v>[^\s\"'\x00-\x1f]{1,256})", False),
-    Shape("a password", (":*:", ":5432:", ":3306:"), r"(?m)^[+ -]?[^\s:#]{1,128}:(?:\*|\d{2,5}):[^\s:]{1,64}:[^\s:]{1,64}:(?P<v>[^\s\x00-\x1f]{1,256})$", False),
-    Shape("a registry token", ("_auth",), r"_auth(?:Token)?\s{0,4}=\s{0,4}[\"']?(?P<v>[A-Za-z0-9+/=_-]{8,})", False),
+    Shape("credentials of a request", ("authorization", "Authorization", "AUTHORIZATION"), r"(?i:authorization)[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:[A-Za-z][\w-]{2,20} +)?(?P<v>[^\s\"',;\x00-\x1f]{6,})", False, True),
+    Shape("credentials of a request", ("earer ", "EARER "), r"(?<![A-Za-z])(?i:bearer) +(?P<v>[A-Za-z0-9._~+/=-]{16,})", False, True),
+    Shape("credentials of a request", ("asic ",), r"(?<![A-Za-z])[Bb]asic +(?P<v>(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{8,}={0,2})(?![A-Za-z0-9+/])", False, True),
+    Shape("a cookie", ("ookie:", "OOKIE:"), r"(?<![A-Za-z-])(?i:cookie): {0,4}(?P<v>[^\s=;\"']{1,64}=[^\r\n\"'\x00-\x1f]{4,})", False, True),
+    Shape("a cookie", ("et-cookie:", "et-Cookie:"), r"(?i:set-cookie): {0,4}[^=;\s\"']{1,64}=(?P<v>[^;\s\"'\x00-\x1f]{4,})", False, True),
+    Shape("a cookie", ("session", "SESSID", "SESSION", "Session", "connect.sid"), r"(?i:(?<![A-Za-z])(?:php|j|asp\.net_)?sess(?:ion)?_?id|connect\.sid|_gitlab_session)=(?P<v>[A-Za-z0-9%._~+/-]{16,})", False, True),
+    Shape("a signed address", ("sig=", "Signature=", "ignature="), r"[?&](?:sig|X-Amz-Signature|X-Goog-Signature|Signature)=(?P<v>[A-Za-z0-9%/+_.~-]{16,}={0,2})", False, True),
+    Shape("a password", ("dentified by", "DENTIFIED BY", "dentified BY"), r"(?i:identified)\s{1,4}(?i:by)\s{1,4}(?:(?i:password)\s{1,4})?'(?P<v>[^']{1,256})'", False, True),
+    Shape("a password", ("assword '", "ASSWORD '", "assword  '"), r"(?i:(?<![A-Za-z])password)\s{1,4}'(?P<v>[^']{1,256})'", False, True),
+    Shape("a password", ("login ",), r"(?<![A-Za-z])login\s{1,4}[^\s]{1,128}\s{1,4}password\s{1,4}(?P<v>[^\s\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("requirepass", "masterauth"), r"(?<![A-Za-z-])(?:requirepass|masterauth)\s{1,4}(?P<v>[^\s\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("sshpass",), r"(?<![A-Za-z])sshpass\s{1,4}-p\s{0,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("mysql", "mariadb"), r"(?<![A-Za-z])(?:mysql|mariadb)[a-z-]{0,12}(?:\s[^\n|;&]{0,200}?)?\s-p(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("redis-cli",), r"redis-cli(?:\s[^\n|;&]{0,200}?)?\s(?:-a|--pass)\s{1,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("curl", "wget", "http "), r"(?<![A-Za-z])(?:curl|wget|https?)(?:\s[^\n|;&]{0,400}?)?\s(?:-u|--user|--proxy-user|-a|--auth)[ =]{1,2}[\"']?[^\s:\"']{0,128}:(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("docker login", "podman login", "az login", "helm registry login"), r"(?:docker|podman|az|registry) login(?:\s[^\n|;&]{0,200}?)?\s-p[ =]?[\"']?(?P<v>[^\s\"'\x00-\x1f-][^\s\"'\x00-\x1f]{0,256})", False, True),
+    Shape("a password", ("ldap",), r"(?<![A-Za-z])ldap[a-z]{3,8}\s[^\n|;&]{0,300}?\s?-w\s{1,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("htpasswd",), r"htpasswd\s{1,4}-[a-zB]*b[a-zB]*\s{1,4}[^\s]{1,128}\s{1,4}[^\s]{1,64}\s{1,4}[\"']?(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", ("pass:",), r"(?<![A-Za-z])-pass(?:in|out)?\s{1,4}[\"']?pass:(?P<v>[^\s\"'\x00-\x1f]{1,256})", False, True),
+    Shape("a password", (":*:", ":5432:", ":3306:"), r"(?m)^[+ -]?[^\s:#]{1,128}:(?:\*|\d{2,5}):[^\s:]{1,64}:[^\s:]{1,64}:(?P<v>[^\s\x00-\x1f]{1,256})$", False, True),
+    Shape("a registry token", ("_auth",), r"_auth(?:Token)?\s{0,4}=\s{0,4}[\"']?(?P<v>[A-Za-z0-9+/=_-]{8,})", False, True),
 )  # fmt: skip
 PRIVATE_KEY = "PRIVATE KEY"
+PUTTY_KEY = "PuTTY-User-Key"
+# Of names whose value is a secret.
+HINTS = ("pass", "pwd", "secret", "token", "credential", "key", "signature")
+HEADERS = ("authorization", "proxy-authorization", "cookie", "set-cookie")
+
+
+SIGNS: tuple[tuple[str, Shape], ...] = tuple(
+    (sign, shape) for shape in (*TOKENS, *AROUND) for sign in shape.signs
+)
 
 
 @cache
 def pattern_of(shape: Shape) -> "re.Pattern[str]":
     return re.compile(shape.pattern)
-
-
-def applies(shape: Shape, text: str) -> bool:
-    return any(sign in text for sign in shape.signs)

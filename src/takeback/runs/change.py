@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import traits_of
 from takeback.engine.write import Terms, do
-from takeback.errors import Drifted, InDoubt, LeaseLost, Spent, StoreBusy, Stuck, TakebackError, Unavailable
+from takeback.errors import (
+    Drifted,
+    InDoubt,
+    LeaseLost,
+    Spent,
+    Stopped,
+    StoreBusy,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import new_id
@@ -159,7 +169,7 @@ def make_step(core: RunCore, replay: Replay, taken: TakenStep, options: Options)
                 return effect
             # Its key is made of the step, and of this one the journal has nothing, or it would have been recorded.
             effect = _make(core, change, options, step, asked, step not in replay.history.unmade)
-        except (Spent, Stuck, Unavailable, InDoubt):
+        except (Spent, Stopped, Stuck, Unavailable, InDoubt):
             raise
         except TakebackError as error:
             core.append(replay.draft(CHANGE, says, asked, {"failed": error_to_json(error)}, step))

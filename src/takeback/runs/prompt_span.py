@@ -166,8 +166,9 @@ def is_around(effect: Effect) -> bool:
     if "command" not in effect.change.args or not said:
         return False
     from takeback.adapters.watch.processes import commands_since, lives
+    from takeback.policy.secrets import masked
 
-    commands = commands_since(process.get("pid", 0)) if lives(process) else ()
+    commands = [masked(one) for one in commands_since(process.get("pid", 0))] if lives(process) else ()
     told = said.removesuffix("…")
     # A shell gives way to its last command, so it need not be there any more.
     return any(

@@ -23,6 +23,7 @@ from takeback.model.run import (
     conversation_of,
     member_of,
 )
+from takeback.policy.secrets import masked
 from takeback.runs import checkpoints
 from takeback.runs.selection import SHORTEST_PREFIX, latest_first
 from takeback.storage.protocols import Journal, Query
@@ -273,9 +274,9 @@ def mark_prompt(run: "Run", text: str, turn: str = "") -> Checkpoint:
 
 
 def first_words(text: str) -> str:
-    """The first line that says something, without characters that move a cursor or cannot be stored."""
+    """The first line that says something, without secrets and without characters that cannot be stored or shown."""
     plain = ("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
-    line = next((" ".join(one.split()) for one in plain if one.strip()), "")
+    line = masked(next((" ".join(one.split()) for one in plain if one.strip()), ""))
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 

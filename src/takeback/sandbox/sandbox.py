@@ -36,13 +36,20 @@ class Running:
         self._talk = talk
         self._ask = ask
         self._on_unable = on_unable
+        self._lock = threading.RLock()  # another thread may end it
         self.rescued: Ended | None = None  # how it ended when an interrupt cut it short
         self.bound: tuple[str, ...] = ()  # after `wait`: points that could get no overlay and were read-only
 
     def signal(self, number: int) -> None:
         """INT, TERM, HUP and QUIT go to every process inside, others to the command itself."""
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has just ended
+        with self._lock, suppress(BrokenPipeError, ConnectionResetError):  # it has just ended
             os.write(self._talk.fileno(), bytes((number,)))
+
+    def end(self) -> None:
+        """End the command now, from any thread: whoever waits for it gets its layer. Nothing if it is over."""
+        with self._lock:
+            if self._talk.fileno() >= 0:
+                self.signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """End it with all it started; `wait` then raises, and there is no layer."""
@@ -107,7 +114,8 @@ class Running:
 
     def leave(self) -> None:
         """After `ended`, if there is no layer: do not wait for the mounts."""
-        self._talk.close()
+        with self._lock:
+            self._talk.close()
 
     def gone(self) -> None:
         """When this returns nothing of it is left but the layer. Asked twice it says so again."""
@@ -119,7 +127,7 @@ class Running:
         except ConnectionResetError:
             return
         finally:
-            self._talk.close()
+            self.leave()
 
 
 def _problem(told: dict[str, Any]) -> Exception:

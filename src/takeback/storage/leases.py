@@ -1,12 +1,14 @@
 """Leases in SQLite: a generation that only grows, an owner, an expiry."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from takeback.errors import LeaseHeld, LeaseLost, Misuse, StoreFull
 from takeback.model.boot_clock import since_boot
 from takeback.model.ids import short
 from takeback.model.record import OF_STORE, Draft, Kind
 from takeback.model.run import Lease, OnDeath, Owner
+from takeback.model.stop import Stop
 from takeback.storage.sqlite.database import SqliteDatabase
 
 Alive = Callable[[Owner], "bool | None"]
@@ -59,6 +61,20 @@ def held(lease: Lease) -> LeaseHeld:
     )
 
 
+class NotClaimed(NamedTuple):
+    """Of runs that were stopped."""
+
+    everything: bool
+    agents: tuple[str, ...]
+    runs: tuple[str, ...]
+
+
+def of_claims(stops: Sequence[Stop]) -> NotClaimed:
+    agents = tuple(dict.fromkeys(one.agent for one in stops if one.agent))
+    runs = tuple(dict.fromkeys(one.run for one in stops if one.run))
+    return NotClaimed(any(not (one.agent or one.run) for one in stops), agents, runs)
+
+
 class SqliteLeases:
     def __init__(self, database: SqliteDatabase, alive: Alive, clock: Callable[[], int] = since_boot) -> None:
         self._database = database
@@ -72,12 +88,15 @@ class SqliteLeases:
                 raise held(current)
             return self._take(run, current, owner, lasts)
 
-    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+    def claim(
+        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], stops: Sequence[Stop] = ()
+    ) -> Lease | None:
+        stopped = of_claims(stops)
         # Looked for before anyone has to wait for us: who polls finds nothing nearly every time.
-        if self._due_longest(now, workflows) is None:
+        if stopped.everything or self._due_longest(now, workflows, stopped) is None:
             return None
         with self._database.write():
-            run = self._due_longest(now, workflows)
+            run = self._due_longest(now, workflows, stopped)
             return None if run is None else self._take(run, self.holder(run), owner, lasts)
 
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
@@ -132,7 +151,7 @@ class SqliteLeases:
             )
         return lease
 
-    def _due_longest(self, now: int, workflows: Sequence[str]) -> str | None:
+    def _due_longest(self, now: int, workflows: Sequence[str], stopped: NotClaimed) -> str | None:
         """Who is held by the living is passed over in SQL: there may be as many as there are workers."""
         holders = self._database.read("SELECT DISTINCT boot, space, pid, started FROM leases WHERE pid <> 0")
         dead = [holder for holder in holders if self._alive(Owner(*holder)) is False]
@@ -141,7 +160,18 @@ class SqliteLeases:
             "coalesce(leases.pid, 0) = 0 OR leases.expires_at < ?3"
             f" OR (leases.boot, leases.space, leases.pid, leases.started) IN (VALUES {gone})"
         )
-        values = (now, self._clock(), *(word for holder in dead for word in holder))
+        values = (
+            now,
+            self._clock(),
+            *(word for holder in dead for word in holder),
+            *stopped.agents,
+            *stopped.runs,
+        )
+        allowed = "".join(
+            f" AND {column} NOT IN ({', '.join('?' * len(names))})"
+            for column, names in (("agent", stopped.agents), ("id", stopped.runs))
+            if names
+        )
         found = [
             row
             for workflow in workflows
@@ -149,7 +179,7 @@ class SqliteLeases:
             for row in self._database.read(
                 "SELECT CASE due_at WHEN 0 THEN opened_at ELSE due_at END, number, id"
                 " FROM runs LEFT JOIN leases ON leases.run = runs.id"
-                f" WHERE workflow = ?1 AND {RESUMABLE} AND ({free}) AND {kind} LIMIT 1",
+                f" WHERE workflow = ?1 AND {RESUMABLE} AND ({free}){allowed} AND {kind} LIMIT 1",
                 (workflow, *values),
             )
         ]

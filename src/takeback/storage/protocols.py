@@ -8,6 +8,7 @@ from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Draft, Flaw, Kind, Record
 from takeback.model.resource import Project, Scope
 from takeback.model.run import Lease, Owner, RunInfo
+from takeback.model.stop import Stop
 
 
 class Query(NamedTuple):
@@ -115,9 +116,12 @@ class Leases(Protocol):
         its time is taken though its owner lives, which is for runs whose effects are fenced (durable workflows)."""
         ...
 
-    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+    def claim(
+        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], stops: Sequence[Stop] = ()
+    ) -> Lease | None:
         """The durable run of one of these workflows that is due the longest by `now` (since it was submitted, if no
-        time was set) and that no process holds: released, its owner dead, or expired. None if there is none."""
+        time was set) and that no process holds: released, its owner dead, or expired. None if there is none. What one
+        of the `stops` concerns is passed over."""
         ...
 
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:

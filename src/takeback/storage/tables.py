@@ -111,6 +111,7 @@ class Tables(Reading, Protocol):
     # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
     before_commit: list[Callable[[Any], None]]
     after_rollback: list[Callable[[], None]]
+    after_write: list[Callable[[], None]]  # of a whole transaction, whatever became of it, without the lock
     pending: list[Callable[[], bool]]  # whether they hold something back
     on_io_error: Callable[[], None]
 

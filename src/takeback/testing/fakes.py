@@ -63,8 +63,10 @@ def closing(run: str, outcome: RunState = RunState.ACCEPTED) -> Draft:
     return Draft(Kind.CLOSE, run, "", {"outcome": outcome.value})
 
 
-def submitting(run: str, workflow: str, *, key: str = "", arguments: str = "[]") -> Draft:
-    body = {"name": workflow, "agent": "agent", "on_death": OnDeath.RESUME.value, "workflow": workflow}
+def submitting(
+    run: str, workflow: str, *, key: str = "", arguments: str = "[]", agent: str = "agent"
+) -> Draft:
+    body = {"name": workflow, "agent": agent, "on_death": OnDeath.RESUME.value, "workflow": workflow}
     return Draft(Kind.OPEN, run, "", body | {"arguments": arguments} | ({"key": key} if key else {}))
 
 

@@ -7,6 +7,7 @@ from takeback.model.effect import State
 from takeback.model.record import OF_STORE, STORE, Draft, Kind
 from takeback.model.resource import Project, Scope
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
+from takeback.model.stop import Stop
 from takeback.storage.protocols import Query
 from takeback.testing.fakes import (
     SECOND,
@@ -196,6 +197,20 @@ class JournalWorkflowsSuite(JournalRunsSuite):
         assert _claimed(books, "mail", "pay") == ""
         assert _claimed(books) == "one"
         assert books.leases.claim(books.processes.start(), books.clock(), LASTS, ()) is None
+
+    @pytest.mark.parametrize("stop", [Stop(agent="a"), Stop(run="one")], ids=["agent", "run"])
+    def test_what_is_stopped_is_passed_over_until_that_is_lifted(
+        self, books: JournalBooks, stop: Stop
+    ) -> None:
+        books.journal.append(None, [submitting("one", "deploy", agent="a")])
+        books.journal.append(None, [submitting("two", "deploy", agent="b")])
+        at, owner = books.clock(), books.processes.start()
+        assert not books.leases.claim(owner, at, LASTS, ("deploy",), (stop, Stop()))
+        free = books.leases.claim(owner, at, LASTS, ("deploy",), (Stop(agent="other"), stop))
+        assert free
+        assert free.run == "two"
+        assert not books.leases.claim(owner, at, LASTS, ("deploy",), (stop,))
+        assert _claimed(books) == "one"
 
     def test_ordinary_runs_are_never_claimed(self, books: JournalBooks) -> None:
         for on_death in (OnDeath.UNDO, OnDeath.ACCEPT, OnDeath.LEAVE, OnDeath.FINISH):

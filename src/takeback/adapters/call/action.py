@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -64,6 +64,8 @@ class ActionTerms(NamedTuple):
     certain: tuple[type[BaseException], ...] = ()  # errors which mean that nothing happened
     version: int = 1
     resource: str = ""  # what it is about, with arguments in braces
+    # Where a call of it can be made and undone for practice: variables that lead there, or a function that sets it up.
+    rehearse: "Mapping[str, str] | Callable[[], Any] | None" = None
 
 
 class Action:
@@ -153,6 +155,7 @@ def action(
     name: str = "",
     version: int = 1,
     resource: str = "",
+    rehearse: "Mapping[str, str] | Callable[[], Any] | None" = None,
 ) -> Any:
     """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the
     outside world if the answer is lost.
@@ -163,11 +166,14 @@ def action(
     (low, medium, high) is shown to people who look or approve. `retries`: how often takeback calls it again, with the
     same key, if that is safe: `verify` found nothing, or the other side `honours_key`. `certain` names errors which
     mean that nothing happened. `resource` says what it is about, with arguments in braces ("flags/{name}"): undo of an
-    earlier call about a thing is refused while a later call about it is in force."""
+    earlier call about a thing is refused while a later call about it is in force. `rehearse` is the test endpoint at
+    which `takeback rehearse` calls the action and its undo in a process of its own: environment variables that lead
+    there, or a function that is called first and may return a context manager."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = ActionTerms(
-        expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource
-    )
+        expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource,
+        _test_endpoint(rehearse),
+    )  # fmt: skip
 
     def made(chosen: Callable[..., Any]) -> Action:
         found = Action(chosen, name, terms)
@@ -190,6 +196,19 @@ def _probe(verify: Callable[..., Any] | None) -> Callable[..., Any] | None:
     if verify is not None and not callable(verify):
         raise Misuse(f"{verify!r} cannot be asked.", hint="verify= is a function.")
     return verify
+
+
+def _test_endpoint(rehearse: object) -> Any:
+    if rehearse is None or callable(rehearse):
+        return rehearse
+    if isinstance(rehearse, Mapping):
+        found = dict(cast("Mapping[object, object]", rehearse))
+        if found and all(isinstance(one, str) for pair in found.items() for one in pair):
+            return found
+    raise Misuse(
+        f"{rehearse!r} names no test endpoint.",
+        hint='rehearse= is a function, or variables such as {"BANK_URL": "https://sandbox.example"}.',
+    )
 
 
 def _refuse_wordless(name: str, way: "IRREVERSIBLE | MANUAL") -> None:

@@ -86,7 +86,7 @@ class CallAdapter:
                 hint="Nothing was called. Give it an undo: a function (@….undo), takeback.MANUAL(steps) or "
                 "takeback.IRREVERSIBLE(why).",
             )
-        return Assessment((change.resource,), (_offer(action),))
+        return Assessment((change.resource,), (_offer(action),), risk=action.terms.risk)
 
     def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
         if of is None or of.is_undo:

@@ -16,9 +16,17 @@ def table() -> tuple[Mounted, ...]:
     return mounted(_shown())
 
 
+_table = [MOUNT_TABLE]
+
+
+def tell_table(path: str) -> None:
+    """For a process that sees the world through a layer: where the mounts of the world itself are written down."""
+    _table[:] = [path]
+
+
 def _shown() -> bytes:
     try:
-        with open(MOUNT_TABLE, "rb", buffering=0) as file:
+        with open(_table[0], "rb", buffering=0) as file:
             return file.readall()
     except FileNotFoundError:
         return b""

@@ -222,7 +222,9 @@ def rehearse(connection: Connection, of: Effect) -> str:
 def _rehearsed(connection: Connection, of: Effect) -> str:
     op = markers.find(connection, of.id, lock=True)
     if op is None or op.undone_by or op.rebased:
-        why = _UNKNOWN if op is None else _REBASED if op.rebased else f"effect {short(op.undone_by)} took it back"
+        why = _UNKNOWN if op is None else _REBASED
+        if op and op.undone_by and not op.rebased:
+            why = f"effect {short(op.undone_by)} took it back"
         raise Conflict(f"Effect {short(of.id)} cannot be taken back: {why}.", hint="Nothing was changed.")
     refuse_lost(op)
     if op.has_schema:

@@ -25,11 +25,12 @@ import takeback
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Corrupt, Refused, TakebackError
 from takeback.frontends.agents.client import RECORD, RUN
-from takeback.frontends.agents.event import unexpected
+from takeback.frontends.agents.event import HookAnswer, unexpected
 from takeback.frontends.agents.hosts import Reply, refused, speaker
 from takeback.frontends.agents.relay import BEFORE, PLUGIN_SWITCH, ROOT, plugin_of
 from takeback.frontends.agents.sessions import Sessions
 from takeback.frontends.agents.starter import StarterLink
+from takeback.policy.secrets import masked
 from takeback.storage.daemon_socket import AGENTS, OWN
 from takeback.storage.sqlite.store import exists, was_there
 
@@ -304,7 +305,7 @@ class Daemon:
             answer = self._sessions.answer(event, request.environment)
             if answer.refusal and not answer.final:
                 answer = answer._replace(refusal=_refused(request, answer.refusal))
-            return dialect.answer(event, payload, answer)
+            return dialect.answer(event, payload, _shown(answer))
         except TakebackError as error:
             return self._failed(request, f"{error} {error.way_on}".strip())
         except Exception as error:  # noqa: BLE001 whatever it is, no call is let through without a way back
@@ -314,6 +315,7 @@ class Daemon:
             return self._failed(request, f"{unexpected(error)}; {self._place}/log has more")
 
     def _failed(self, request: Request, why: str) -> Reply:
+        why = masked(why)
         self._note(f"{request.host} {request.event}: {why}")
         if request.event not in BEFORE:
             return Reply()
@@ -321,7 +323,14 @@ class Daemon:
         return Reply("", f"{_refused(request, reason)}\n", 2)
 
     def _note(self, words: str) -> None:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), words.rstrip(), file=sys.stderr, flush=True)
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), masked(words.rstrip()), file=sys.stderr, flush=True)
+
+
+def _shown(answer: HookAnswer) -> HookAnswer:
+    """What the agent and its host read; the command that runs instead stays whole."""
+    return answer._replace(
+        refusal=masked(answer.refusal), context=masked(answer.context), notice=masked(answer.notice)
+    )
 
 
 def _refused(request: Request, reason: str) -> str:

@@ -13,6 +13,7 @@ from takeback.frontends.agents.event import Event, Kind, Tool
 from takeback.frontends.agents.shell_programs import Named, ProcessEnd, Touch, Value
 from takeback.frontends.agents.shell_reach import reached
 from takeback.frontends.agents.shell_text import Unparsed
+from takeback.policy.secrets import masked
 
 _MOST_NAMES = 1_000  # in a guarded directory
 _SHOWN = 100  # characters of a command
@@ -86,6 +87,7 @@ def _edit(event: Event, path: str, one: Guarded) -> str:
 
 
 def _command(shown: str, named: Named, found: Guarded | GuardedProcess) -> str:
+    shown = masked(shown)
     shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
     if isinstance(found, GuardedProcess):
         does = f"would end takeback's daemon (process {found.pid})"

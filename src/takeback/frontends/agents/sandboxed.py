@@ -144,7 +144,9 @@ def _carried_out(wrapped: str, note: str, store: str | None, parent: int) -> int
 
 
 def _said(command: str) -> str:
-    words = " ".join(command.split())
+    from takeback.policy.secrets import masked
+
+    words = masked(" ".join(command.split()))  # as in the summaries of other calls
     return f"Bash: {words if len(words) <= _SHORT else words[: _SHORT - 1] + '…'}"
 
 

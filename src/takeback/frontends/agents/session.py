@@ -26,6 +26,7 @@ from takeback.frontends.agents.event import (
 )
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.resource import display
+from takeback.policy.secrets import masked
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ def _has_further_names(paths: Sequence[str], project: str) -> bool:
 
 def _summary(event: Event) -> str:
     if event.tool is Tool.SHELL:
-        words = " ".join(event.command.split())
+        words = masked(" ".join(event.command.split()))  # nothing needs it whole, and it is cut
         return f"{event.name}: {words if len(words) <= _SHORT else words[: _SHORT - 1] + '…'}"
     if event.paths:
         names = ", ".join(os.path.basename(path) for path in event.paths[:3])

@@ -37,6 +37,7 @@ from takeback.frontends.cli.output.screen import (
     printing,
     put,
     screen_for,
+    show_secrets,
     warn,
 )
 
@@ -61,6 +62,7 @@ def answer(argv: Sequence[str]) -> int:
                 reconfigure(errors="backslashreplace")  # a name that its encoding lacks is not refused
         choose_colour("never" if "--no-color" in own else _said(own, "--color", "auto"))
         aim(_store_in(own))
+        show_secrets(False)
         code = _guarded(words, made)
         if sys.stdout:
             with printing():
@@ -188,6 +190,11 @@ def _run(words: list[str], made: list[str]) -> int:
             refuse_of_agent(name, OF_A_PERSON[name], options)
         if COMMANDS[name].group == "People":
             work_as_owner(options)
+    if getattr(options, "secrets", False):
+        from takeback.frontends.cli.session.for_a_person import refuse_secrets
+
+        refuse_secrets(options)
+        show_secrets(True)
     gc.enable()
     screen = screen_for(options.json, options.quiet, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either

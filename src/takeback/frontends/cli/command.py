@@ -102,6 +102,7 @@ YES = flag("--yes", "do not ask")
 ALL_PROJECTS = flag("--all", "of all projects, not only of this one")
 RUN = option("--run", "R", "make it part of this run (a new one if there is none)")
 NUMBER = option("-n", "N", "at most N (20; 0: all)", type=number_of, default=20, dest="number")
+SECRETS = flag("--secrets", "show secrets, which are masked otherwise; not below an agent")
 BY = option("--by", "NAME", "a remark on who decides; the account of this process is what counts", default="")
 NO_NETWORK = flag("--no-network", "without network")
 TIMEOUT = option("--timeout", "S", "end it after this many seconds")
@@ -316,6 +317,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback status",
         ),
         "runs": ("list runs, newest first", "takeback runs -n 5"),
+        "events": (
+            "print what happened as JSON lines, follow it, or print metrics",
+            "takeback events --follow --after 4711",
+        ),
     },
     "Console": {
         "console": ("show everything in the browser, approve and take back there", "takeback console --open"),
@@ -345,6 +350,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "settle": (
             "record whether a call in doubt happened",
             "takeback settle k3f9a2bq --happened --receipt '{\"id\": 7}'",
+        ),
+    },
+    "Proof": {
+        "audit": (
+            "show who did what by whose leave; prove that the journal was not changed",
+            "takeback audit report",
         ),
     },
     "Points": {

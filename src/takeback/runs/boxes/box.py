@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.box import box_change, due, is_long, read_variables, shorten, squash_below
 from takeback.engine.plan import Wishes
-from takeback.errors import KeyReused, Misuse
+from takeback.engine.stop import refuse_stopped
+from takeback.errors import KeyReused, Misuse, Stopped
 from takeback.model.box import Point
 from takeback.model.change import on_conflict_named
 from takeback.model.effect import DropReason, Effect, State
@@ -59,6 +60,7 @@ from takeback.runs.commands.request import (
     words_of,
 )
 from takeback.runs.core import RunCore
+from takeback.runs.stopped import with_drop
 from takeback.runs.undo import undo_all
 from takeback.storage.protocols import Query
 
@@ -177,6 +179,7 @@ class Box:
                 self._keep_short(point)
                 ran, printed = self._run_it(point, request, stdin, capture, env)
                 try:
+                    self._refuse_stopped(point, request, ran, env)
                     return self._settled(point, request, ran, printed, env, key)
                 except BaseException:
                     ran.running.gone()
@@ -198,11 +201,28 @@ class Box:
                 remove_layer(layers.place_of(ran.layer), self.base)
 
         if not capture and stdin is None:
-            return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2), None, cut), (b"", b"")
+            return run_in(self._core, sandbox, self._setting, point, request, (0, 1, 2), None, cut), (
+                b"",
+                b"",
+            )
         with Pipes(stdin) as captured:
             stdio = captured.stdio if capture else (captured.stdio[0], 1, 2)
-            ran = run_in(sandbox, layers, self._setting, point, request, stdio, captured, cut)
+            ran = run_in(self._core, sandbox, self._setting, point, request, stdio, captured, cut)
         return ran, (captured.stdout, captured.stderr)
+
+    def _refuse_stopped(
+        self, point: Point, request: CommandRequest, ran: Ran, env: Mapping[str, str] | None
+    ) -> None:
+        """A stop came while it ran: no step comes of it."""
+        try:
+            refuse_stopped(self._core.parts, self._core.agent, self._core.id)
+        except Stopped as error:
+            drop = self._dropped(
+                point, request, ran._replace(used_terminal=False), env, DropReason.INTERRUPTED
+            )
+            if drop.effect is None:
+                self._forget(ran)
+            raise with_drop(error, drop.effect, drop.final) from None
 
     def _settled(
         self,

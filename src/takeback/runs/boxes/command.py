@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.box import Variables, box_change, put_variables
 from takeback.engine.drop import Final, refusal
+from takeback.engine.stop import refuse_stopped
 from takeback.errors import Failed, Refused, ResourceUnreachable, StoreBusy, StoreFull, TakebackError
 from takeback.model.boot_clock import boot_id
 from takeback.model.box import Link, Point
@@ -21,6 +22,7 @@ from takeback.runs.commands.outcome import Changed, how_it_ended, left_behind, w
 from takeback.runs.commands.request import CommandRequest, TerminalUse, shown, told
 from takeback.runs.commands.scratch import hidden
 from takeback.runs.core import RunCore
+from takeback.runs.stopped import ended_by_stop
 from takeback.sandbox.ability import in_words as unmapped
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Blobs
@@ -148,8 +150,8 @@ def variables(setting: Setting, exported: Variables, more: Mapping[str, str] | N
 
 
 def run_in(
+    core: RunCore,
     sandbox: "Sandbox",
-    layers: Layers,
     setting: Setting,
     point: Point,
     request: CommandRequest,
@@ -160,8 +162,9 @@ def run_in(
     """`cut` gets the outcome of a command that a signal cut short."""
     from takeback.sandbox.protocol import Order, Stack
 
+    refuse_stopped(core.parts, core.agent, core.id)
     name = new_id()
-    stack = Stack(setting.base, layers.stack(point.layer))
+    stack = Stack(setting.base, setting.layers.stack(point.layer))
     since = time.time_ns() if not point.layer else 0
     order = Order(
         request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
@@ -171,7 +174,7 @@ def run_in(
     running = sandbox.start(order, stack, os.path.join(setting.place, name))
     use = TerminalUse(stdio)
     try:
-        with use:
+        with use, ended_by_stop(core, running.end):
             ended = running.ended(captured)
     except BaseException:
         running.gone()

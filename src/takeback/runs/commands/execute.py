@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from takeback.adapters.protocol import Lending
 from takeback.engine.guards import HOLD
+from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import recorded
-from takeback.errors import Drifted, Failed, KeyReused, Refused, TakebackError, Unavailable
+from takeback.errors import Drifted, Failed, KeyReused, Refused, Stopped, TakebackError, Unavailable
 from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
@@ -29,6 +30,7 @@ from takeback.runs.commands.outcome import CommandOutcome, in_words, of_sandbox
 from takeback.runs.commands.request import CommandRequest, Pipes, TerminalUse, shown, told
 from takeback.runs.commands.scratch import CommandRoom, hidden, room_of, workshop
 from takeback.runs.core import RunCore, rooms_of
+from takeback.runs.stopped import ended_by_stop, with_drop
 from takeback.runs.workflows.durable import in_step, once
 from takeback.runs.workflows.replay import COMMAND, Replay, WorkflowStep
 from takeback.storage.owners import id_in, note
@@ -129,10 +131,11 @@ def _in_a_layer(
         if core.replay is None:  # a step of a workflow is run again
             note(mine, room.store, core.id, core.agent, started, _begun(request, coverage))
             order = order._replace(rescue=True)
+        refuse_stopped(core.parts, core.agent, core.id)
         running = core.sandbox(room.able.layers_at).start(order, Stack(), layer)
         use = TerminalUse(order.stdio)
         try:
-            with use:
+            with use, ended_by_stop(core, running.end):
                 ended = running.wait(printed)
         except (KeyboardInterrupt, SystemExit):
             cut = running.rescued
@@ -145,9 +148,15 @@ def _in_a_layer(
             ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover,
             used_terminal=use.happened,
         )  # fmt: skip
-        if not ended.layer:
-            return outcome  # nothing was changed
-        return _merged(core, request, outcome, layer, started, options)
+        try:
+            refuse_stopped(core.parts, core.agent, core.id)
+            if not ended.layer:
+                return outcome  # nothing was changed
+            return _merged(core, request, outcome, layer, started, options)
+        except Stopped as error:
+            if ended.layer:
+                outcome = _unmade(core, request, outcome, layer, started, DropReason.INTERRUPTED)
+            raise with_drop(error, outcome.dropped, outcome.final) from None
 
 
 def _merged(
@@ -200,7 +209,7 @@ def _unmade(
             found = read_merge(core.parts.blobs, layer, since, what, limit=core.parts.max_capture_bytes)
             effect = hold_change(core, found.change, Options()) if found.changes or found.conflicts else None
             return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
-        except UNSAVED:
+        except UNSAVED:  # also if it was stopped, since then nothing is held any more
             core.parts.blobs.disown()
     saved = drop_layer(core.parts, layer, since, what, lambda change: drop_change(core, change, reason))
     return outcome._replace(dropped=saved.effect, changes=saved.changes, final=saved.final)

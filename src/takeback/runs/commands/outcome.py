@@ -70,7 +70,7 @@ class CommandOutcome(NamedTuple):
     coverage: str = ""
     text: str = ""  # what an agent should read
     conflicts: tuple[TargetOutcome, ...] = ()  # changes by others while it ran; then its changes are held
-    stopped: str = ""  # "time" or "memory": why it was ended
+    stopped: str = ""  # "time", "memory" or "stop": why it was ended
     leftover: int = 0  # processes that it left running; takeback ended them
     files_recorded: bool = True
     dropped: Effect | None = None  # its changes, if they can still be applied
@@ -128,6 +128,8 @@ def in_words(outcome: CommandOutcome) -> str:
 def how_it_ended(stopped: str, exit_code: int) -> str:
     if stopped == "time":
         return "The command took longer than it was given and was ended."
+    if stopped == "stop":
+        return "The command was stopped."
     if stopped == "memory":
         return "The command needed more memory than it was given and was ended."
     return f"The command ended with exit code {exit_code}."

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.parts import Parts
+from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.rehearse import unfit
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect, State
@@ -56,5 +56,9 @@ def _stood_on(parts: Parts, effect: Effect) -> bool:
 
 
 def with_later(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    """With all later effects that depend on these, as `--cascade` takes them."""
-    return plan_undo(parts, effects, Wishes(cascade=True)).effects
+    """With all later effects that depend on these, as `--cascade` takes them. Of what cannot even be planned the
+    rehearsal says why."""
+    try:
+        return plan_undo(parts, effects, Wishes(cascade=True)).effects or effects
+    except TakebackError:
+        return effects

@@ -52,7 +52,7 @@ def manifest(places: dict[bytes, bool]) -> Manifest:
     found: Manifest = {}
     for path, deep in places.items():
         for each in _below(path) if deep else (path,):
-            found[each] = _found(each)
+            found[each] = found_at(each)
     return found
 
 
@@ -63,7 +63,7 @@ def _below(path: bytes) -> Iterator[bytes]:
             yield from (os.path.join(directory, name) for name in sorted((*directories, *files)))
 
 
-def _found(path: bytes) -> Found:
+def found_at(path: bytes) -> Found:
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -109,8 +109,8 @@ def differing(expected: Manifest, found: Manifest) -> dict[bytes, str]:
     told: dict[bytes, str] = {}
     for path in sorted(expected.keys() | found.keys()):
         one, other = expected.get(path, ABSENT), found.get(path, ABSENT)
-        if one != other:
-            told[path] = _difference(one, other)
+        if words := difference(one, other):
+            told[path] = words
     return told
 
 
@@ -120,7 +120,9 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _difference(one: Found, other: Found) -> str:
+def difference(one: Found, other: Found) -> str:
+    if one == other:
+        return ""
     if one.type != other.type:
         return f"{_named(other.type)} instead of {_named(one.type)}"
     return "another " + ", ".join(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from takeback.engine.plan import Wishes
-from takeback.errors import InDoubt, Misuse, Spent, Stuck, Unavailable
+from takeback.errors import InDoubt, Misuse, Spent, Stopped, Stuck, Unavailable
 from takeback.model.functions import as_json
 from takeback.model.plan import UndoResult, outcome_from
 from takeback.model.record import Draft, Kind, canonical
@@ -235,7 +235,7 @@ def once(
         with unbroken(replay):
             try:
                 value = make()
-            except (Stuck, Unavailable, InDoubt):
+            except (Stopped, Stuck, Unavailable, InDoubt):
                 raise
             except Exception as error:
                 core.append(replay.draft(kind, says, asked, {"failed": error_to_json(error)}))
@@ -252,7 +252,7 @@ def unbroken(replay: Replay) -> "Iterator[None]":
     """An error that is no failure of the function stops it, even if the function swallows it."""
     try:
         yield
-    except (Spent, Stuck, Unavailable, InDoubt) as error:
+    except (Spent, Stopped, Stuck, Unavailable, InDoubt) as error:
         replay.broke(error)
         raise
 

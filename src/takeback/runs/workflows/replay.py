@@ -205,7 +205,9 @@ class Replay:
         history: History,
         stopping: Callable[[], bool] = lambda: False,
         progress: Callable[[], None] = lambda: None,
+        stopped: Callable[[], str] = str,
     ) -> None:
+        """`stopped`: why a person stopped the run; empty if none did."""
         self.run = run
         self.history = history
         self.at = 0  # the step that was taken last
@@ -219,6 +221,7 @@ class Replay:
         self.stopping = stopping
         self._thread = get_ident()
         self.progress = progress
+        self.stopped = stopped
 
     def take(self, kind: str, says: str, asked: str, beside: bool = False) -> WorkflowStep | None:
         """The next step: what is recorded of it, None if it is yet to be made. `beside`: made at the same time as
@@ -237,6 +240,8 @@ class Replay:
             )
         if self.stopping():
             raise self.leave(Leaving("its worker was stopped", label="its worker was stopped"))
+        if why := self.stopped():
+            raise self.leave(Leaving(why))
         self.progress()
         self.at += 1
         found = self.history.steps.get(self.at)

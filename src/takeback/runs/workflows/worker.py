@@ -13,6 +13,7 @@ from takeback.engine.close_run import close_rolled_back
 from takeback.engine.parts import Parts
 from takeback.engine.recover import open_in, settle_open
 from takeback.engine.settled import named
+from takeback.engine.stop import in_words, stop_of
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted, roll_back
 from takeback.errors import (
@@ -22,6 +23,7 @@ from takeback.errors import (
     Misuse,
     Refused,
     Spent,
+    Stopped,
     Stuck,
     TakebackError,
     Unavailable,
@@ -153,7 +155,13 @@ def _later(shift: Shift, history: History, error: TakebackError) -> Leaving:
 
 
 def _call(shift: Shift, core: RunCore, workflow: Workflow, history: History) -> None:
-    replay = Replay(core.id, history, shift.stopping, lambda: core.heartbeat.progress(workflow.step_seconds))
+    def stopped() -> str:
+        stop = stop_of(core.parts, core.agent, core.id)
+        return in_words(stop) if stop else ""
+
+    replay = Replay(
+        core.id, history, shift.stopping, lambda: core.heartbeat.progress(workflow.step_seconds), stopped
+    )
     core.replay = replay
     try:
         call = call_with(workflow, Run(core), history.opened["arguments"])
@@ -169,12 +177,12 @@ def _call(shift: Shift, core: RunCore, workflow: Workflow, history: History) -> 
         raise replay.leaving or leaving from None
     # Somebody's code: however it ends, its run must not be left hanging.
     except BaseException as error:  # noqa: BLE001
-        _stopped(shift, core, workflow, replay, error)
+        _ended_by(shift, core, workflow, replay, error)
         return
     end_workflow(core, told)
 
 
-def _stopped(shift: Shift, core: RunCore, workflow: Workflow, replay: Replay, error: BaseException) -> None:
+def _ended_by(shift: Shift, core: RunCore, workflow: Workflow, replay: Replay, error: BaseException) -> None:
     """By an error: of the function itself, or of something that is no failure of its."""
     if replay.leaving:  # whatever it made of that
         raise replay.leaving
@@ -189,6 +197,8 @@ def _stopped(shift: Shift, core: RunCore, workflow: Workflow, replay: Replay, er
         raise Leaving(f"{error} {error.hint}", error.until or NEVER, f"{DECIDED}{error.effect}")
     if isinstance(error, (Unavailable, InDoubt)):
         raise error
+    if isinstance(error, Stopped):
+        raise Leaving(str(error).rstrip("."))  # due at once, and not claimed before the stop is lifted
     if isinstance(error, (Spent, Stuck)):
         _refuse_stuck(shift, core)
         raise Leaving(f"{error} {error.hint}", NEVER)
@@ -300,7 +310,9 @@ class Worker:
         place, claimed = self._place, False
         while len(self._working) < self._concurrency and not self._stopping:
             begun = since_boot()
-            lease = place.parts.leases.claim(myself(), place.now(), place.lasts, tuple(self._workflows))
+            lease = place.parts.leases.claim(
+                myself(), place.now(), place.lasts, tuple(self._workflows), place.parts.stops()
+            )
             if lease is None:
                 break
             claimed = True

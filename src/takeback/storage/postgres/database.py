@@ -65,6 +65,7 @@ class PostgresDatabase:
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[Any], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
+        self.after_write: list[Callable[[], None]] = []
         self.pending: list[Callable[[], bool]] = []  # whether they hold something
         self.on_io_error: Callable[[], None] = lambda: None
         self.patience = patience
@@ -177,27 +178,35 @@ class PostgresDatabase:
     def write(self) -> Generator[StoreSession, None, None]:
         """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Other
         writers wait from the beginning, so nothing changes between the reads and the writes of the block."""
-        with self.lock:
-            self._refuse_misuse()
-            if self._writing and self._writer:
-                with self.understood():
-                    yield self._writer
-                return
-            session = self._begun()
-            self._writing, self._witness = get_ident(), None
-            try:
-                with self.understood():
-                    for flush in self.before_commit:
-                        flush(session)
-                    yield session
-                self._commit(session)
-            except BaseException:
-                self._roll_back(session)
-                for forget in self.after_rollback:
-                    forget()
-                raise
-            finally:
-                self._writing = 0
+        try:
+            with self.lock:
+                self._refuse_misuse()
+                if self._writing and self._writer:
+                    with self.understood():
+                        yield self._writer
+                    return
+                yield from self._transaction()
+        finally:
+            if self._writing != get_ident():
+                for tell in self.after_write:
+                    tell()
+
+    def _transaction(self) -> Generator[StoreSession, None, None]:
+        session = self._begun()
+        self._writing, self._witness = get_ident(), None
+        try:
+            with self.understood():
+                for flush in self.before_commit:
+                    flush(session)
+                yield session
+            self._commit(session)
+        except BaseException:
+            self._roll_back(session)
+            for forget in self.after_rollback:
+                forget()
+            raise
+        finally:
+            self._writing = 0
 
     def _begun(self) -> StoreSession:
         until = self._patient_until()

@@ -17,8 +17,9 @@ from takeback.model.lifecycle import BIRTHS, touched
 from takeback.model.record import HASH, UNSALTED, Draft, Flaw, Kind, Record, canonical, covered, new_salt
 from takeback.model.resource import Project, ancestors, made_markers, touched_projects, without_fragment
 from takeback.model.run import Lease, Owner, RunState
+from takeback.model.stop import Stop
 from takeback.storage.bodies import deflated
-from takeback.storage.leases import Alive, held, may_take, refuse_unheld
+from takeback.storage.leases import Alive, NotClaimed, held, may_take, of_claims, refuse_unheld
 from takeback.storage.postgres.connection import driver
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
 from takeback.storage.postgres.fast_append import Plain, Seal, Statement, bytes_of, flag, jsonb, number, texts
@@ -247,7 +248,7 @@ def new_token() -> str:
 
 
 _TAKE = "SELECT * FROM take(?, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?::bigint, ?)"
-_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?, ?)"
+_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?, ?, ?, ?)"
 _NOW = "(SELECT now_us())"
 _LOOK_FOR_DEAD = 1.0  # seconds between two looks who of this machine has died, while there is other work
 
@@ -273,23 +274,33 @@ class PostgresLeases:
                 raise held(lease)
             free = generation
 
-    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
-        if not workflows:
+    def claim(
+        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], stops: Sequence[Stop] = ()
+    ) -> Lease | None:
+        stopped = of_claims(stops)
+        if not workflows or stopped.everything:
             return None
         look = time.monotonic() - self._looked > _LOOK_FOR_DEAD
-        lease = self._claim(owner, now, lasts, workflows, self._dead() if look else [])
+        lease = self._claim(owner, now, lasts, workflows, self._dead() if look else [], stopped)
         if lease is None and not look and (dead := self._dead()):
-            lease = self._claim(owner, now, lasts, workflows, dead)
+            lease = self._claim(owner, now, lasts, workflows, dead, stopped)
         return lease
 
     def _claim(
-        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], dead: list[str]
+        self,
+        owner: Owner,
+        now: int,
+        lasts: int,
+        workflows: Sequence[str],
+        dead: list[str],
+        stopped: NotClaimed,
     ) -> Lease | None:
         token, again = new_token(), False
 
         def asked(session: Any) -> list[Any]:
             nonlocal again
-            values = (list(workflows), now, *owner, self._machine, lasts, token, again, dead)
+            passed_over = (list(stopped.agents), list(stopped.runs))
+            values = (list(workflows), now, *owner, self._machine, lasts, token, again, dead, *passed_over)
             again = True
             return session.execute(_CLAIM, values).fetchall()
 

@@ -89,11 +89,11 @@ def check_records(database: Reading) -> Iterator[Flaw]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunInfo] = {}
     index, belonging = _Index(), _Belonging()
-    erasures = _Erasures()
+    erasures = Erasures()
     signals: dict[tuple[str, str], int] = {}  # run and name: the newest
     previous: bytes | None = GENESIS  # None: it could not be read
     seq = 0
-    while rows := _page(database, seq):
+    while rows := page_of_records(database, seq):
         for row in rows:
             if row[0] != seq + 1:
                 yield Flaw(f"Records {seq + 1} to {row[0] - 1} are missing.")
@@ -102,7 +102,7 @@ def check_records(database: Reading) -> Iterator[Flaw]:
                 yield Flaw(f"Record {seq} cannot be read.", unreadable=True)
                 continue
             seq, kind, run, effect, _, _, stored = row
-            if previous is not None and not _has_its_hash(row, previous):
+            if previous is not None and not has_its_hash(row, previous):
                 text = f"Record {seq} ({kind} of {effect or run}) is not what was written: its hash does not fit."
                 yield Flaw(text, effect=effect, run=run)
             before, previous = previous, stored[:HASH]
@@ -136,7 +136,7 @@ def _run_after(info: RunInfo | None, record: Record, signals: dict[tuple[str, st
     return after
 
 
-def _page(database: Reading, after: int) -> list[Row]:
+def page_of_records(database: Reading, after: int) -> list[Row]:
     """The next records; one that stands on an unreadable page is only its number."""
     try:
         return database.read(f"{_RECORDS} seq > ? ORDER BY seq LIMIT {_PAGE}", (after,))
@@ -151,7 +151,7 @@ def _page(database: Reading, after: int) -> list[Row]:
     return found
 
 
-def _has_its_hash(row: Row, previous: bytes) -> bool:
+def has_its_hash(row: Row, previous: bytes) -> bool:
     seq, kind, run, effect, at, body, stored = row
     try:
         return is_tied(previous, (seq, kind, run, effect, at, whole(body), stored[:HASH]), stored[HASH:])
@@ -159,7 +159,7 @@ def _has_its_hash(row: Row, previous: bytes) -> bool:
         return False
 
 
-class _Erasures:
+class Erasures:
     """What is left of each record that was erased, compared with what the records that erased it say of that."""
 
     def __init__(self) -> None:

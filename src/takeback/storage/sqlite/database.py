@@ -35,6 +35,7 @@ class SqliteDatabase:
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[sqlite3.Connection], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
+        self.after_write: list[Callable[[], None]] = []
         self.pending: list[Callable[[], bool]] = []  # whether they hold something back
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
@@ -404,3 +405,6 @@ class _Transaction:
             raise database.told(failed) from failed
         finally:
             database.lock.release()
+            if self._outermost:
+                for tell in database.after_write:
+                    tell()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.audit.diff import DiffPart
-from takeback.frontends.cli.command import Asked, Command, Does, positional
+from takeback.frontends.cli.command import SECRETS, Asked, Command, Does, positional
 from takeback.frontends.cli.output.differences import parts_of, say_parts
 from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import Effect, State
@@ -19,6 +19,7 @@ _ARGUMENTS = (
         "id", "ID", "an effect, or a run by id or name; none: the newest effect", nargs="?", default="@"
     ),
     positional("path", "PATH", "only this path, or this table of a database", nargs="?"),
+    SECRETS,
 )
 
 

@@ -316,9 +316,25 @@ def _inside(asked: Asked) -> list[Finding]:
         if nothing_yet(asked):
             return []
         with takeback.api.open(store_path(asked), recover=False) as tb:
-            return [*at_work(tb.store), *stopped(tb.store)]
+            return [*at_work(tb.store), *stopped(tb.store), *_remedies(tb)]
     except TakebackError as error:  # that it does not open is a finding, not the end of the examination
         return [Finding("store opens", BAD, str(error), error.hint)]
+
+
+def _remedies(tb: takeback.api.Takeback) -> Iterator[Finding]:
+    """What rehearsals found."""
+    from takeback.audit.rehearsals import proven, unfit
+
+    if found := unfit(tb.store.journal):
+        first = found[0]
+        yield Finding(
+            "ways back",
+            WEAK,
+            f"{counted(len(found), 'way')} back failed when last tried; {short(first.effect.id)}: {first.why}",
+            "`takeback rehearse --status` lists them.",
+        )
+    elif kinds := proven(tb.store.journal):
+        yield Finding("ways back", GOOD, f"{counted(len(kinds), 'kind')} proven by a rehearsal")
 
 
 def _hooks(asked: Asked) -> Iterator[Finding]:

@@ -3,7 +3,17 @@
 from takeback.api import Takeback, now, opened_of
 from takeback.api.upkeep import needs_recovery
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import NUMBER, Asked, Command, Does, filled, flag, option, positional
+from takeback.frontends.cli.command import (
+    NUMBER,
+    SECRETS,
+    Asked,
+    Command,
+    Does,
+    filled,
+    flag,
+    option,
+    positional,
+)
 from takeback.frontends.cli.output.log_table import (
     FIELDS,
     TableContext,
@@ -40,6 +50,7 @@ _ARGUMENTS = (
     flag("-p, --patch", "with the changes of each effect"),
     flag("--stat", "with the paths that each of them changed"),
     option("--format", "F", f"one line for each effect: json, or a text with {_FIELDS}", default=""),
+    SECRETS,
 )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.views import effect_json
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import SECRETS, Asked, Command, Does
 from takeback.frontends.cli.output.screen import Screen, ahead, clean, from_here, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
@@ -68,4 +68,4 @@ def say_proposal(screen: Screen, tb: "Takeback", effect: Effect) -> None:
         screen.say(f"          yes from {clean(said.by.in_words())}")
 
 
-COMMAND = Command(_pending, does=Does.LOOKS)
+COMMAND = Command(_pending, (SECRETS,), does=Does.LOOKS)

@@ -71,7 +71,8 @@ def _refuse_mixed(options: Namespace) -> None:
         )
     if options.plan and (options.check or options.cascade):
         raise Misuse(
-            "--plan cannot be combined with --check or --cascade.", hint="A plan is made and undone as a whole."
+            "--plan cannot be combined with --check or --cascade.",
+            hint="A plan is made and undone as a whole.",
         )
     if options.all and options.due:
         options.all = False
@@ -84,11 +85,11 @@ def _tell(asked: Asked, tb: "Takeback", found: Rehearsal, started: float) -> int
     for one in found.rehearsed:
         _say_one(screen, one, options.dry_run)
     for resource in found.disturbed:
-        screen.say(
-            screen.paint(f"Someone changed {from_here(display(resource))} in the meantime.", "yellow")
-        )
+        screen.say(screen.paint(f"Someone changed {from_here(display(resource))} in the meantime.", "yellow"))
     if not found.rehearsed:
-        screen.say("Nothing is due: each kind of remedy was proven." if options.due else "Nothing to rehearse.")
+        screen.say(
+            "Nothing is due: each kind of remedy was proven." if options.due else "Nothing to rehearse."
+        )
         return 0
     counts = {proof: sum(one.proof is proof for one in found.rehearsed) for proof in Proof}
     told = ", ".join(f"{count:,} {_word(proof, count)}" for proof, count in counts.items() if count)
@@ -134,11 +135,10 @@ def _errors(found: Rehearsal) -> list[TakebackError]:
 def _say_one(screen: Screen, one: Rehearsed, dry: bool) -> None:
     name = screen.id(one.effect) if one.effect else "planned "
     word = ("can be tried" if one.proof is Proof.WORKS else one.proof.value) if dry else one.proof.value
-    spent = f", {one.milliseconds:,} ms" if one.milliseconds else ""
-    screen.say(
-        f"{name}  {screen.paint(word, _COLOURS[one.proof])}  {from_here(one.summary)}"
-        f" ({one.adapter}{f', {one.strategy}' if one.strategy else ''}{spent})"
-    )
+    spent = f"{one.milliseconds:,} ms" if one.milliseconds else ""
+    facts = ", ".join(filter(None, (one.adapter, one.strategy, spent)))
+    told = f" ({facts})" if facts else ""
+    screen.say(f"{name}  {screen.paint(word, _COLOURS[one.proof])}  {from_here(one.summary)}{told}")
     if one.why:
         screen.say(f"          {from_here(one.why)}")
     bad = [each for each in one.targets if each.proof is not Proof.WORKS and each.why != one.why]

@@ -17,7 +17,7 @@ from takeback.frontends.cli.session.change import (
     tell_plan,
     wishes,
 )
-from takeback.frontends.cli.session.store import give, known_effects, opened, dry_store, session
+from takeback.frontends.cli.session.store import dry_store, give, known_effects, opened, session
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

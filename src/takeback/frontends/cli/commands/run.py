@@ -36,7 +36,7 @@ from takeback.frontends.cli.output.screen import answered, clean, here, listed, 
 from takeback.frontends.cli.output.screen import shown as shown_path
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command, taken_back, unanswered
 from takeback.frontends.cli.session.project import refuse_unaskable
-from takeback.frontends.cli.session.store import agent_of, opened, own_directory, dry_store
+from takeback.frontends.cli.session.store import agent_of, dry_store, opened, own_directory
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.runs.commands.outcome import CommandOutcome, left_behind, why_final

@@ -7,7 +7,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.api import now, opened_of
 from takeback.audit.diff import in_words
 from takeback.audit.views import effect_json, record_json
-from takeback.frontends.cli.command import Asked, Command, Does, positional
+from takeback.frontends.cli.command import SECRETS, Asked, Command, Does, positional
 from takeback.frontends.cli.output.attention import call_json, facts_of_call, standing_of
 from takeback.frontends.cli.output.log_table import moves_in, named_move, partly_undone
 from takeback.frontends.cli.output.screen import (
@@ -202,4 +202,4 @@ def _record(record: Record) -> str:
 
 
 _ID = positional("id", "ID", "an effect or a run; none: the newest effect", nargs="?", default="@")
-COMMAND = Command(_show, (_ID,), does=Does.LOOKS, long=True)
+COMMAND = Command(_show, (_ID, SECRETS), does=Does.LOOKS, long=True)

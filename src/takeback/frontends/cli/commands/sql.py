@@ -22,7 +22,7 @@ from takeback.frontends.cli.command import (
 from takeback.frontends.cli.output.differences import say_parts, say_rows
 from takeback.frontends.cli.output.screen import clean, counted, from_here, listed, say_first, warn
 from takeback.frontends.cli.session.project import at_terminal, confirmed, refuse_unaskable
-from takeback.frontends.cli.session.store import give, opened, dry_store, session
+from takeback.frontends.cli.session.store import dry_store, give, opened, session
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 

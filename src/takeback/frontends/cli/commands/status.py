@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from takeback.api import now
+from takeback.audit.alerts import ALONE
 from takeback.audit.rows import counts_of
 from takeback.audit.runs import Ending
 from takeback.audit.status import Status, look, status_json
@@ -115,10 +116,12 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_runs(screen, status)
     _tell_dead(screen, status)
     _tell_attention(screen, status)
+    _tell_unfit(screen, status)
     _tell_retention(screen, status)
     for line in given_up_in_words(status.given_up):
         screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
     _tell_troubles(screen, status)
+    _tell_alerts(screen, status)
 
 
 def _amount(effect: Effect) -> str:
@@ -234,6 +237,17 @@ def _tell_attention(screen: Screen, status: Status) -> None:
         )
 
 
+def _tell_unfit(screen: Screen, status: Status) -> None:
+    lines = [
+        f"Unfit    {screen.id(one.effect.id)} {from_here(one.effect.change.summary)}: "
+        f"{screen.paint(from_here(one.why), 'red')} ({ago(one.at, now())})"
+        for one in status.unfit[:_MOST_RUNS]
+    ]
+    _say_some(screen, lines, len(status.unfit))
+    if status.unfit:
+        screen.hint("Their way back failed in a rehearsal. `takeback rehearse ID` tries one again.")
+
+
 def _tell_retention(screen: Screen, status: Status) -> None:
     settings = status.settings
     rules = [
@@ -296,6 +310,14 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
             screen.paint(f"The store is over its cap of {bytes_in_words(status.limits.store)}.", "yellow")
         )
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
+
+
+def _tell_alerts(screen: Screen, status: Status) -> None:
+    """Those of which nothing else here tells."""
+    for alert in status.alerts:
+        if alert.id.partition(":")[0] in ALONE:
+            screen.say(screen.paint(f"Alert    {from_here(alert.says)}", "red"))
+            screen.hint(alert.hint)
 
 
 COMMAND = Command(_status, does=Does.LOOKS)

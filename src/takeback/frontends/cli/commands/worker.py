@@ -12,7 +12,7 @@ from takeback.api.workflows import worker_for
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Does, flag, option, positional
 from takeback.frontends.cli.output.screen import clean, counted, warn
-from takeback.frontends.cli.session.store import give, opened, dry_store
+from takeback.frontends.cli.session.store import dry_store, give, opened
 from takeback.model.ids import short
 from takeback.model.run import OnDeath, is_due
 

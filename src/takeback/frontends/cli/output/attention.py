@@ -102,7 +102,8 @@ def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
 
 
 def _cut(text: str) -> str:
-    return clean(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+    seen = clean(text)
+    return seen if len(seen) <= _LONGEST else f"{seen[:_LONGEST]}…"
 
 
 def call_json(effect: Effect) -> dict[str, Any]:

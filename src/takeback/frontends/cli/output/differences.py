@@ -20,6 +20,7 @@ from takeback.frontends.cli.output.screen import (
     clean,
     clean_line,
     folded,
+    for_reader,
     here,
     local_time,
     printing,
@@ -242,13 +243,19 @@ def _as_git(move: "Rename", files: Collection[str], root: bytes) -> Iterator[byt
 
 
 def _put_lines(screen: Screen, lines: Iterable[bytes]) -> None:
-    """For a program: the bytes as they are, so that `patch` can use them."""
+    """For a program: the bytes as they are."""
     if not screen.speaks:
         return
     with printing():
         put("", end="")
         sys.stdout.flush()
-        sys.stdout.buffer.writelines(line + b"\n" for line in lines)
+        sys.stdout.buffer.writelines(line + b"\n" for line in _masked(lines))
+
+
+def _masked(lines: Iterable[bytes]) -> list[bytes]:
+    """Without secrets, unless they were asked for: then `patch` can use them."""
+    texts = [line.decode("utf-8", "surrogateescape") for line in lines]
+    return [line.encode("utf-8", "surrogateescape") for line in for_reader(texts)]
 
 
 def _say_part(screen: Screen, part: DiffPart, place: Here) -> None:
@@ -260,6 +267,6 @@ def _say_part(screen: Screen, part: DiffPart, place: Here) -> None:
         _put_lines(screen, part.lines)
         return
     styles = {b"+": "green", b"-": "red", b"@": "cyan"}
-    for number, line in enumerate(part.lines):
+    for number, line in enumerate(_masked(part.lines)):
         style = "bold" if number < 2 else styles.get(line[:1], "")
         screen.say(screen.paint(clean_line(line), style))

@@ -18,6 +18,7 @@ from takeback.frontends.cli.output.screen import (
     near,
     near_text,
     shown,
+    without_secrets,
 )
 from takeback.model.database import is_of_database
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -246,7 +247,7 @@ def formatted(pattern: str, effects: Sequence[Effect], told: TableContext) -> It
 
         for one in effects:
             fields = prompt_fields(one, told.under)
-            yield json.dumps(effect_json(one, told.parted.get(one.id, ())) | fields)
+            yield json.dumps(without_secrets(effect_json(one, told.parted.get(one.id, ())) | fields))
         return
     _refuse_unknown(pattern)
     named = refs(effects, told.numbered)

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
@@ -46,6 +48,12 @@ def printing() -> Iterator[None]:
 
 
 def put(text: str, end: str = "\n") -> None:
+    """The one way out for words; secrets in them are masked."""
+    put_whole(text if _secrets_shown else _without_secrets(text), end)
+
+
+def put_whole(text: str, end: str = "\n") -> None:
+    """What is masked already, or is no one's but ours."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by our parent
         raise Unprintable("standard output is closed")
     with printing():
@@ -81,7 +89,7 @@ class Screen(NamedTuple):
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
         if self.json:
-            put(json.dumps(data, indent=2))
+            put_json(data)
 
     def paint(self, text: str, style: str) -> str:
         return painted(text, style) if self.colour and style else text
@@ -102,8 +110,67 @@ def screen_for(asks_json: bool, quiet: bool, store: str | None = None) -> Screen
     return Screen(asks_json, quiet, coloured(sys.stdout) and not asks_json, terminal, store)
 
 
+_secrets_shown = False  # as --secrets says, for this command
 _chosen = "auto"  # as --color says, for this command
 _aimed_at = ""  # the store that --store names, for this command
+
+
+def show_secrets(shown: bool) -> None:
+    global _secrets_shown  # noqa: PLW0603 whatever way a word takes to the reader, it is masked
+    _secrets_shown = shown
+
+
+def for_reader(lines: Sequence[str]) -> Sequence[str]:
+    """The lines of one text with their secrets masked, unless they are asked for."""
+    if _secrets_shown:
+        return lines
+    from takeback.policy.secrets import masked_lines
+
+    return masked_lines(lines)
+
+
+def put_json(data: Any) -> None:
+    put_whole(json.dumps(without_secrets(data), indent=2))
+
+
+def without_secrets(data: Any) -> Any:
+    """JSON for a reader. What a command said itself stays as it said it, here as without --json."""
+    if _secrets_shown:
+        return data
+    from takeback.policy.secrets import masked_json
+
+    said: dict[str, Any] = data if isinstance(data, dict) and "stdout" in data else {}
+    seen = masked_json(data)
+    return (
+        seen | {name: said[name] for name in ("stdout", "stderr", "text") if name in said} if said else seen
+    )
+
+
+def _without_secrets(text: str) -> str:
+    from takeback.policy.secrets import masked
+
+    if "\033[" not in text:
+        return masked(text)
+    # A colour may stand within a secret: such a line is shown plain, or in the one colour that it has.
+    lines: list[str] = []
+    for line in text.split("\n"):
+        plain = _colours().sub("", line)
+        seen = masked(plain)
+        whole = (
+            seen != plain
+            and line.startswith("\033[")
+            and line.endswith("\033[0m")
+            and line.count("\033[") == 2
+        )
+        lines.append(
+            line if seen == plain else f"{line[: line.index('m') + 1]}{seen}\033[0m" if whole else seen
+        )
+    return "\n".join(lines)
+
+
+@cache
+def _colours() -> "re.Pattern[str]":
+    return re.compile(r"\033\[[0-9;]*m")
 
 
 def choose_colour(when: str) -> None:
@@ -206,6 +273,7 @@ def warn(text: str, whole: bool = False) -> None:
     A terminal that is gone changes nothing of what was done."""
 
     text = pasteable(text if whole else near_text(text, _no_home()))
+    text = text if _secrets_shown else _without_secrets(text)
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
@@ -215,7 +283,7 @@ def warn(text: str, whole: bool = False) -> None:
 
 def complain(error: TakebackError, as_json: bool) -> None:
     if as_json:
-        put(json.dumps({"error": error_json(error)}, indent=2))
+        put_json({"error": error_json(error)})
         return
     warn(f"error: {clean(str(error))}")
     if error.hint:
@@ -237,7 +305,9 @@ def error_json(error: TakebackError) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """In one line and without control characters: a file name must not be able to paint on someone's terminal."""
+    """In one line, without secrets and without control characters: a file name must not be able to paint on someone's
+    terminal. Masked here too, because what is cut afterwards is not recognised any more."""
+    text = text if _secrets_shown else _without_secrets(text)
     return text if text.isprintable() else "".join(_visible(c) for c in text)
 
 

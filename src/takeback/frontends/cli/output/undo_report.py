@@ -15,6 +15,7 @@ from takeback.frontends.cli.output.screen import (
     clean,
     counted,
     folded,
+    for_reader,
     from_here,
     here,
     listed,
@@ -479,7 +480,7 @@ def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
 
 def _show_merges(asked: Asked, result: UndoResult) -> None:
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in (line for one in result.targets for line in one.diff.splitlines()):
+    for line in for_reader([line for one in result.targets for line in one.diff.splitlines()]):
         asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
 
 

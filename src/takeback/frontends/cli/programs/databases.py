@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.api import opened_of
-from takeback.errors import InDoubt, Misuse, TakebackError
-from takeback.frontends.cli.command import Asked
+from takeback.errors import InDoubt, Misuse, Stopped, TakebackError
+from takeback.frontends.cli.command import OURS, Asked
 from takeback.frontends.cli.output.screen import clean, warn
 from takeback.model.database import engine_of, resource_of
 from takeback.model.effect import Effect
@@ -71,22 +71,32 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
     addresses: list[str] = asked.options.sql
     direct = next((why for one in addresses if (why := _out_of_reach(tb, one))), "")
     _warn_of_held(tb, addresses)
+    stopped: Stopped | None = None
+    outcome = CommandOutcome(OURS)
     with run.program(*addresses, summary=shown(tuple(argv)), tell=_tell) as seen:
         environment = {**os.environ, **seen.environment}
-        if direct:
-            warn(
-                f"takeback: it runs outside a sandbox, because {direct}. Its changes to files are not recorded."
-            )
-            outcome = _directly(argv, environment, limit, capture=asked.screen.json)
-            outcome = outcome._replace(coverage=_DIRECT.format(direct), files_recorded=False)
-        else:
-            outcome = run.command(
-                argv,
-                env=environment,
-                timeout=limit,
-                on_failure=asked.options.on_failure,
-                capture=asked.screen.json,
-            )
+        try:
+            if direct:
+                warn(
+                    f"takeback: it runs outside a sandbox, because {direct}. Its changes to files are not recorded."
+                )
+                outcome = _directly(run, argv, environment, limit, capture=asked.screen.json)
+                outcome = outcome._replace(coverage=_DIRECT.format(direct), files_recorded=False)
+            else:
+                outcome = run.command(
+                    argv,
+                    env=environment,
+                    timeout=limit,
+                    on_failure=asked.options.on_failure,
+                    capture=asked.screen.json,
+                )
+        except Stopped as error:
+            stopped = error
+    if stopped:
+        if left := _taken_back(run, seen.effects):
+            named = ", ".join(short(one.id) for one in left)
+            stopped.hint = f"Not taken back: {named}; `takeback undo ID` tries again. {stopped.way_on}"
+        raise stopped
     failed = (outcome.exit_code and asked.options.on_failure == "undo") or outcome.conflicts
     left = _taken_back(run, seen.effects) if failed else tuple(seen.effects)
     gone = tuple(one for one in seen.effects if one not in left)
@@ -122,28 +132,45 @@ def _out_of_reach(tb: "Takeback", address: str) -> str:
     return adapter.out_of_reach(database) if isinstance(adapter, Programs) else ""
 
 
-def _directly(argv: list[str], environment: dict[str, str], limit: float, capture: bool) -> CommandOutcome:
+def _directly(
+    run: "Run", argv: list[str], environment: dict[str, str], limit: float, capture: bool
+) -> CommandOutcome:
     """Its exit code as a shell tells it; what it printed only where that must not mix with our answer. It ends with
     this process, however that ends, because its later changes would not be recorded."""
     import subprocess
 
+    from takeback.engine.stop import refuse_stopped
+    from takeback.runs.run import core_of
+    from takeback.runs.stopped import ended_by_stop
+
+    core, pipe = core_of(run), subprocess.PIPE if capture else None
     try:
-        done = subprocess.run(
+        # What it is tied with is one call of the kernel, ready before: no lock can be in its way.
+        program = subprocess.Popen(
             argv,
             env=environment,
-            timeout=limit or None,
-            check=False,
-            capture_output=capture,
-            preexec_fn=_ending_with_us(),  # one call of the kernel, ready before: no lock can be in its way
+            stdout=pipe,
+            stderr=pipe,
+            preexec_fn=_ending_with_us(),  # noqa: PLW1509
         )
-    except subprocess.TimeoutExpired as error:
-        return CommandOutcome(124, stdout=error.stdout or b"", stderr=error.stderr or b"")
     except FileNotFoundError:
         return CommandOutcome(127)
     except OSError:  # no right to run it, or no program at all
         return CommandOutcome(126)
-    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    return CommandOutcome(code, stdout=done.stdout or b"", stderr=done.stderr or b"")
+    with program:
+        try:
+            with ended_by_stop(core, program.kill):
+                out, err = program.communicate(timeout=limit or None)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            out, err = program.communicate()
+            return CommandOutcome(124, stdout=out or b"", stderr=err or b"")
+        except BaseException:
+            program.kill()
+            raise
+    refuse_stopped(core.parts, core.agent, core.id)
+    code = program.returncode if program.returncode >= 0 else 128 - program.returncode
+    return CommandOutcome(code, stdout=out or b"", stderr=err or b"")
 
 
 def _ending_with_us() -> Callable[[], None]:

@@ -96,7 +96,7 @@ def _carried_out(
         try:
             watch = _watched(asked, run, gate, argv, roots, mark)
             with TerminalUse((0, 1, 2)) as use:
-                exit_code = _ran(asked, gate, argv)
+                exit_code = _ran(asked, run, gate, argv)
             outcome = _finished(asked, watch, gate, exit_code, mark)._replace(used_terminal=use.happened)
         except TakebackError as error:
             # There may be no room even for saying that it is over: then the next command settles it.
@@ -114,7 +114,17 @@ def _carried_out(
             taken_back(tb, run, error, "nothing was changed")
             raise
         reason = DropReason.INTERRUPTED if gate.interrupted else DropReason.FAILED
-        return _settled(asked, tb, run, outcome, watch, reason)
+        outcome, code = _settled(asked, tb, run, outcome, watch, reason)
+        return outcome, _told_of_stop(tb, run) if gate.stopped else code
+
+
+def _told_of_stop(tb: "Takeback", run: "Run") -> int:
+    from takeback.api import opened_of
+    from takeback.engine.stop import in_words, stop_of, way_out
+
+    if stop := stop_of(opened_of(tb).parts, run.agent, run.id):
+        warn(f"takeback: {clean(in_words(stop))}. {clean(way_out(stop))}")
+    return OURS
 
 
 def _not_recorded(hint: str, exit_code: int) -> str:
@@ -144,9 +154,13 @@ def _watched(
     return watch
 
 
-def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
+def _ran(asked: Asked, run: "Run", gate: Gate, argv: tuple[str, ...]) -> int:
+    from takeback.runs.run import core_of
+    from takeback.runs.stopped import ended_by_stop
+
     try:
-        return gate.run(seconds(asked.options.timeout))
+        with ended_by_stop(core_of(run), gate.end):
+            return gate.run(seconds(asked.options.timeout))
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         warn(f"takeback: {clean(argv[0])}: {'command not found' if missing else error.strerror}")
@@ -168,7 +182,7 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
             f"takeback: {clean(names)} {are} still running, and what {change} from now on is not part of this."
         )
     effect = watch.finish(more)
-    stopped = "time" if gate.timed_out else ""
+    stopped = "stop" if gate.stopped else "time" if gate.timed_out else ""
     more_to_say = (watch.told_of_databases, watch.others, watch.turned_back, watch.not_covered)
     for sentence in filter(None, more_to_say):
         asked.screen.remark(clean(sentence))
@@ -180,12 +194,13 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
 def _settled(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, watch: "Watch", reason: DropReason
 ) -> tuple[CommandOutcome, int]:
-    failed, code = outcome.exit_code != 0, outcome.exit_code
+    was_stopped = outcome.stopped == "stop"
+    failed, code = outcome.exit_code != 0 or was_stopped, outcome.exit_code
     if outcome.effect is None:
         outcome = outcome._replace(text=_tell_nothing_recorded(asked, outcome, watch))
         if failed:
-            run.close(failed=f"exit code {outcome.exit_code}")
-    elif failed and asked.options.on_failure == "undo":
+            run.close(failed="it was stopped" if was_stopped else f"exit code {outcome.exit_code}")
+    elif was_stopped or (failed and asked.options.on_failure == "undo"):
         try:
             outcome, code = _taken_back(asked, tb, run, outcome, reason)
         except InDoubt as error:
@@ -313,4 +328,6 @@ def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
 
 
 def _why(outcome: CommandOutcome) -> str:
-    return "it took too long" if outcome.stopped else f"exit code {outcome.exit_code}"
+    if outcome.stopped:
+        return "it was stopped" if outcome.stopped == "stop" else "it took too long"
+    return f"exit code {outcome.exit_code}"

@@ -65,6 +65,7 @@ _BY_TERMINAL = 0x80  # si_code SI_KERNEL: ^C and ^\ reach the whole group, the c
 _DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a program does not expect that
 _SUBREAPER = 36
 _GRACE = 5.0  # seconds between asking to end and ending
+_STOP_GRACE = 1.0  # after a stop
 _STEP = 0.05  # the end of what is not our own child is not told
 
 
@@ -77,7 +78,9 @@ class Gate:
 
         self.leftover: tuple[int, ...] = ()
         self.timed_out = False
-        self.interrupted = False  # it ended because a signal to us was passed on
+        self.interrupted = False  # it ended because a signal to us was passed on, or because it was stopped
+        self.stopped = False  # somebody called `end`, and it was still running
+        self._to_stop = False
         self._ended = False
         self._heard: set[int] = set()
         self._asked = False  # to end, with all that it started
@@ -126,6 +129,11 @@ class Gate:
         self.leftover = _children()
         return 124 if self.timed_out else code
 
+    def end(self) -> None:
+        """End it with all it started; from any thread. Nothing if it is over."""
+        self._to_stop = True
+        os.kill(os.getpid(), signal.SIGCHLD)  # held back here, and what is waited for there
+
     def _wait_for_end(self, timeout: float) -> int:
         until = time.monotonic() + timeout if timeout else 0.0
         while True:
@@ -134,12 +142,17 @@ class Gate:
                 self._ended = True
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
+            if self._to_stop and not self.stopped:
+                self.stopped = self._asked = True
+                send(self._family(), signal.SIGTERM)
+                until = time.monotonic() + _STOP_GRACE
             left = max(0.0, until - time.monotonic()) if until else 3600.0
             heard = signal.sigtimedwait((*_HEARD, signal.SIGCHLD), left)
             if heard is None and until:
                 # Asked first, then made to.
-                send(self._family(), signal.SIGKILL if self.timed_out else signal.SIGTERM)
-                self.timed_out = self._asked = True
+                made_to = self.timed_out or self.stopped
+                send(self._family(), signal.SIGKILL if made_to else signal.SIGTERM)
+                self.timed_out, self._asked = self.timed_out or not self.stopped, True
                 until = time.monotonic() + _GRACE
             elif heard is not None and heard.si_signo != signal.SIGCHLD:
                 self._heard.add(heard.si_signo)

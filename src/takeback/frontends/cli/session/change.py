@@ -24,11 +24,11 @@ from takeback.frontends.cli.command import (
 from takeback.frontends.cli.output.errors import as_field, exit_code, told_trouble, worst_first
 from takeback.frontends.cli.output.screen import from_here, here, shown, took
 from takeback.frontends.cli.session.store import (
+    dry_store,
     existing,
     give,
     known_effects,
     opened,
-    dry_store,
     session,
 )
 from takeback.model.effect import PERSON, Effect, State

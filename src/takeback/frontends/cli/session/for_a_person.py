@@ -57,6 +57,14 @@ def work_as_owner(options: Namespace) -> None:
         os.environ["HOME"] = os.path.dirname(place)
 
 
+def refuse_secrets(options: Namespace) -> None:
+    if found := agent_above(local_store(options)):
+        raise Refused(
+            f"--secrets is for a person, and {found.title} started this command ({found.seen}).",
+            hint="Without it the answer is the same, with secrets masked.",
+        )
+
+
 def _was_removed(options: Namespace) -> bool:
     from takeback.storage.sqlite.store import exists, was_there
 

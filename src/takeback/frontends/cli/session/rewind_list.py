@@ -7,7 +7,16 @@ from takeback.api import now
 from takeback.audit.diff import difference_of_all
 from takeback.errors import TakebackError
 from takeback.frontends.cli.output.log_table import amount
-from takeback.frontends.cli.output.screen import ago, clean, clean_line, counted, from_here, here, near
+from takeback.frontends.cli.output.screen import (
+    ago,
+    clean,
+    clean_line,
+    counted,
+    for_reader,
+    from_here,
+    here,
+    near,
+)
 from takeback.model.effect import Effect, State
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
@@ -174,7 +183,8 @@ def _differences(tb: "Takeback", plan: UndoResult, stays: set[str]) -> Iterator[
         yield Line(clean(str(error)), "dim")
         return
     for part in parts:
-        yield from (_coloured(clean_line(line.rstrip(b"\n"), tabs=False)) for line in part.lines)
+        lines = [clean_line(line.rstrip(b"\n"), tabs=False) for line in part.lines]
+        yield from map(_coloured, for_reader(lines))
 
 
 def _coloured(line: str) -> Line:

@@ -1,0 +1,233 @@
+"""What a policy answers to a change: by the strictest rule that matches, in every layer, so that order never matters."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from takeback.errors import Refused
+from takeback.model.ruling import NO_RULE, Asks, PolicyAnswer, Ruling
+from takeback.policy.patterns_of_rules import END, WORD, joined
+from takeback.policy.rules import Field, Hours, Layer, Level, Limit, Pattern, Policy, Rule, Subject
+
+_RANK = {answer.value: rank for rank, answer in enumerate(PolicyAnswer)}
+_PLACES = ("", "in place", "sandbox")  # from the mildest to the strictest
+IRREVERSIBLE, BY_HAND, INEXACT, COMPENSATED, EXACT = (
+    "irreversible", "by hand", "inexact", "compensated", "exact"
+)  # fmt: skip
+REVERSIBILITIES = (EXACT, COMPENSATED, INEXACT, BY_HAND, IRREVERSIBLE)
+GATED = (BY_HAND, IRREVERSIBLE)
+BUILT_IN = "built in"
+UNDOABLE = Ruling(
+    PolicyAnswer.ASK,
+    "what cannot be undone",
+    BUILT_IN,
+    "It cannot be undone, or only by hand.",
+    Asks(challenge=True),
+)
+
+
+class Condition(Protocol):
+    """A `when`, ready to be asked."""
+
+    def __call__(self, facts: Mapping[str, Any]) -> bool: ...
+
+
+Conditions = Callable[[str], Condition]
+
+
+def no_conditions(text: str) -> Condition:
+    raise Refused(
+        f"A rule has a condition (`when = {text!r}`), and nothing here can evaluate it.",
+        hint="Nothing was changed. Install the extra: pip install 'takeback[cel]'.",
+    )
+
+
+def decide(policy: Policy, subject: Subject, conditions: Conditions = no_conditions) -> Ruling:
+    """The strictest answer of all layers. What cannot be undone is asked for, unless a rule that names reversibility
+    allows it, of a layer that may loosen."""
+    if not policy.layers:
+        return UNDOABLE if subject.reversibility in GATED else NO_RULE
+    texts = texts_of(subject)
+    answers = [(layer, *_of_layer(policy, layer, subject, texts, conditions)) for layer in policy.layers]
+    found = [(layer, rule, ruling) for layer, rule, ruling in answers if ruling is not NO_RULE]
+    place = max((one.place for _, _, one in found), key=_PLACES.index, default="")
+    strictest = max((one for _, _, one in found), key=_strictness, default=NO_RULE)
+    if subject.reversibility in GATED and _RANK[strictest.answer] < _RANK[PolicyAnswer.ASK]:
+        loosened = any(
+            rule and rule.names_reversibility and (layer.trusted or layer.level is not Level.PROJECT)
+            for layer, rule, _ in found
+        )
+        if not loosened or strictest.answer is not PolicyAnswer.ALLOW:
+            strictest = UNDOABLE
+    return strictest._replace(place=place)
+
+
+def _strictness(ruling: Ruling) -> tuple[Any, ...]:
+    """Of two that ask, the one that asks for more; then by name, so that the same one is always named."""
+    asks = ruling.asks
+    seconds = -asks.seconds if asks.seconds else -(1 << 60)
+    return (
+        _RANK[ruling.answer],
+        asks.challenge,
+        asks.people,
+        len(asks.of) > 0,
+        seconds,
+        ruling.source,
+        ruling.rule,
+    )
+
+
+def _of_layer(
+    policy: Policy, layer: Layer, subject: Subject, texts: dict[str, str], conditions: Conditions
+) -> tuple[Rule | None, Ruling]:
+    texts = texts | {Field.LABEL: joined(labels_of(policy, layer, texts))}
+    matching = (rule for rule in layer.rules if _matches(rule, subject, texts, conditions))
+    if layer.first:
+        rule = next(matching, None)
+        pairs = [(rule, ruling_of(layer, rule))] if rule else []
+    else:
+        pairs = [(rule, ruling_of(layer, rule)) for rule in matching]
+    if not pairs:
+        if not layer.default:
+            return None, NO_RULE
+        return None, Ruling(PolicyAnswer(layer.default), "default", layer.file, "No other rule matches.")
+    rule, ruling = max(pairs, key=lambda pair: _strictness(pair[1]))
+    place = max((one.place for _, one in pairs), key=_PLACES.index)
+    excusing = next((one for one, _ in pairs if one.names_reversibility), rule)
+    return (excusing if ruling.answer is PolicyAnswer.ALLOW else rule), _merged(ruling, pairs)._replace(
+        place=place
+    )
+
+
+def _merged(strictest: Ruling, pairs: list[tuple[Rule, Ruling]]) -> Ruling:
+    """Two rules that ask are both satisfied: so many people, and the words, if one of them wants that."""
+    if strictest.answer is not PolicyAnswer.ASK:
+        return strictest
+    asking = [one.asks for _, one in pairs if one.answer is PolicyAnswer.ASK]
+    limits = [one.seconds for one in asking if one.seconds]
+    return strictest._replace(
+        asks=strictest.asks._replace(
+            people=max(one.people for one in asking),
+            challenge=any(one.challenge for one in asking),
+            seconds=min(limits, default=0),
+        )
+    )
+
+
+def ruling_of(layer: Layer, rule: Rule) -> Ruling:
+    asks = Asks(rule.asks[0], tuple(rule.asks[1]), rule.asks[2], rule.asks[3]) if rule.asks else Asks()
+    return Ruling(PolicyAnswer(rule.then), rule.name, f"{layer.file}:{rule.line}", rule.why, asks, rule.place)
+
+
+def texts_of(subject: Subject) -> dict[str, str]:
+    return {
+        Field.AGENT: joined((subject.agent,)),
+        Field.HOST: joined((subject.host,)),
+        Field.KIND: joined(subject.kinds),
+        Field.PATH: joined(subject.paths),
+        Field.COMMAND: joined([WORD.join(words) for words in subject.commands]),
+        Field.VERB: joined(subject.verbs),
+        Field.TABLE: joined(subject.tables),
+        Field.TOOL: joined(subject.tools),
+        Field.ACTION: joined(subject.actions),
+        Field.RISK: joined((subject.risk,) if subject.risk else ()),
+        Field.REVERSIBILITY: joined((subject.reversibility,) if subject.reversibility else ()),
+    }
+
+
+def labels_of(policy: Policy, layer: Layer, texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of this layer and of the ones above it: what a project calls scratch is scratch for its own rules only."""
+    paths = texts[Field.PATH]
+    labels = (one for other in policy.layers if other.level <= layer.level for one in other.labels)
+    return tuple(name for name, patterns in labels if any(_found(one, paths) for one in patterns))
+
+
+def counts(
+    policy: Policy, layer: Layer, rule: Rule, subject: Subject, conditions: Conditions = no_conditions
+) -> bool:
+    """Whether a change is one of those that a budget counts."""
+    texts = texts_of(subject)
+    return _matches(rule, subject, texts | {Field.LABEL: joined(labels_of(policy, layer, texts))}, conditions)
+
+
+def _matches(rule: Rule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
+    for test in rule.tests:
+        text = texts[test[0]]
+        for pattern in test[1]:
+            # The literal first: most rules end here.
+            if pattern[0] in text and (not pattern[1] or re.search(pattern[1], text, re.DOTALL)):
+                break
+        else:
+            if not (subject.whole and test[0] == Field.PATH and _holds(test[1], subject.whole, rule)):
+                return False
+    if not (rule.limits or rule.hours or rule.when or rule.excepted):
+        return True
+    return (
+        subject.agent not in rule.excepted
+        and all(_reached(one, subject) for one in rule.limits)
+        and (not rule.hours or any(_within(one, subject) for one in rule.hours))
+        and (not rule.when or _holds_when(rule, subject, texts, conditions))
+    )
+
+
+def _found(pattern: Pattern, text: str) -> bool:
+    return pattern[0] in text and (not pattern[1] or re.search(pattern[1], text, re.DOTALL) is not None)
+
+
+def _holds(patterns: Iterable[Pattern], whole: tuple[str, ...], rule: Rule) -> bool:
+    """A directory that is deleted or moved takes along what lies in it; what is allowed inside is not allowed around."""
+    if rule.then == PolicyAnswer.ALLOW:
+        return False
+    return any(one.fixed.startswith(f"{directory.rstrip('/')}/") for one in patterns for directory in whole)
+
+
+def _reached(limit: Limit, subject: Subject) -> bool:
+    """What is not known has not reached a limit."""
+    if limit.argument:
+        value = subject.arguments.get(limit.what)
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            return False
+        try:
+            value = float(value)
+        except ValueError:
+            return limit.sign == "==" and value == limit.number
+    else:
+        value = {"files": subject.files, "rows": subject.rows, "bytes": subject.bytes}[limit.what]
+        if value is None:
+            return False
+    return compared(float(value), limit.sign, float(limit.number))
+
+
+def compared(value: float, sign: str, other: float) -> bool:
+    return {
+        ">": value > other, ">=": value >= other, "<": value < other, "<=": value <= other, "==": value == other
+    }[sign]  # fmt: skip
+
+
+def _within(hours: Hours, subject: Subject) -> bool:
+    """A span over midnight belongs to the day on which it begins."""
+    today, now = subject.weekday, subject.minute
+    if hours.since < hours.until:
+        return bool(hours.days >> today & 1) and hours.since <= now < hours.until
+    begun = bool(hours.days >> today & 1) and now >= hours.since
+    return begun or (bool(hours.days >> (today - 1) % 7 & 1) and now < hours.until)
+
+
+def _holds_when(rule: Rule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
+    """One that fails counts against the change."""
+    holds = conditions(rule.when)
+    labels = [one for one in texts.get(Field.LABEL, "").split(END) if one]
+    try:
+        return holds(facts_of(subject) | {"labels": labels})
+    except (ValueError, TypeError, KeyError, RuntimeError, ArithmeticError):
+        return rule.then != PolicyAnswer.ALLOW
+
+
+def facts_of(subject: Subject) -> dict[str, Any]:
+    """What a `when` can ask about."""
+    facts = subject._asdict()
+    facts["commands"] = [" ".join(words) for words in subject.commands]
+    facts["arguments"] = dict(subject.arguments)
+    for name in ("files", "rows", "bytes"):
+        facts[name] = -1 if facts[name] is None else facts[name]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items()}
