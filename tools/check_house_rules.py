@@ -22,7 +22,7 @@ STANDARD_LIBRARY_ONLY = {  # room: the rooms of ours it may still import
 EXCEPT = {("policy", "ruamel")}  # the check of YAML, which says so itself when the parser is missing
 LONGEST = 600
 LONGEST_FUNCTION = 60
-MOST_FILES = 540
+MOST_FILES = 600
 CRUMB = 60  # lines: a shorter file with one importer belongs into it
 # Files that stay alone: the entry point, which must hear an interrupt before anything else is imported.
 ALONE = {"takeback.frontends.cli.main", "takeback.engine.transaction"}  # a program; a door of its own

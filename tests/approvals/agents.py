@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +56,12 @@ class Place(NamedTuple):
     def agent(self, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
         """A process of the agent's user."""
         as_agent = ["setpriv", f"--reuid={AGENT}", f"--regid={AGENT}", "--clear-groups", *words]
-        given = {"cwd": self.directory, "env": self.environment(self.directory), "stdin": subprocess.DEVNULL, **more}
+        given = {
+            "cwd": self.directory,
+            "env": self.environment(self.directory),
+            "stdin": subprocess.DEVNULL,
+            **more,
+        }
         return subprocess.run(as_agent, capture_output=True, text=True, check=False, timeout=LIMIT, **given)
 
     def agent_does(self, program: str, *words: str) -> str:
@@ -82,7 +86,7 @@ class Place(NamedTuple):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Place:
     made = Place(tmp_path / "agent", tmp_path / "person")
     for path in (made.directory, made.person):
         path.mkdir(mode=0o700)
@@ -91,4 +95,4 @@ def place(tmp_path: Path) -> Iterator[Place]:
         if os.stat(above).st_uid == 0 and above != Path("/"):
             above.chmod(os.stat(above).st_mode | 0o011)
     tmp_path.chmod(0o755)
-    yield made
+    return made

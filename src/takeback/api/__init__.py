@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from takeback.api import decisions, stopping, upkeep, workflows
+from takeback.api import redact as redacting
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -255,6 +256,7 @@ class Takeback:
     dead_runs = _handed(upkeep.dead_runs)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)
+    redact = _handed(redacting.redact)
     unprotect = _handed(upkeep.unprotect)
     sweep = _handed(upkeep.sweep)
     copy_to = _handed(upkeep.copy_to)

@@ -239,6 +239,11 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
 
         return tuple(map(file_resource, names_of(os.fsencode(real_path))))
 
+    def tell(effect: Effect) -> None:
+        from takeback.api.notices import tell_later
+
+        tell_later(opened, effect)
+
     held = os.path.join(store.path, "held")
     blobs = cast(Blobs, CountedBlobs(store.blobs, progress.moved)) if progress.draws else store.blobs
 
@@ -275,6 +280,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         stops=opened.stops,
         account=partial(account_here, store),
         people=people_here,
+        proposed=tell,
         rules=policies,
         policy_files=policies.always,
         in_force=policies.in_force,

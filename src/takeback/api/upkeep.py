@@ -102,6 +102,7 @@ def recover_dead(opened: OpenStore, stuck_too: bool, calls: bool = True) -> "tup
     # What commands changed whose takeback was killed.
     dropped = rescue(parts, os.path.realpath(store.path), myself(), now(), opened.lease_lasts, opened.say)
     _clear(opened)
+    finish_redaction(opened)
     settled = recover(
         parts, myself(), now(), opened.lease_lasts, stuck_too=stuck_too, calls=calls, tell=opened.say
     )
@@ -114,7 +115,7 @@ def needs_recovery(opened: OpenStore) -> bool:
         return False
     if os.path.lexists(os.path.join(opened.store.path, SANDBOX_TRIAL)):
         return True  # killed while it looked whether there can be a sandbox, before it began anything
-    if something_left(opened.store.journal, opened.store.leases_at_home, now()):
+    if opened.store.redacting() or something_left(opened.store.journal, opened.store.leases_at_home, now()):
         return True
     store = os.path.realpath(opened.store.path)
     if any(one.is_whole for one in killed_commands(store, (store,))):
@@ -280,10 +281,18 @@ def _swept(
     before_change(opened)
     _clear(opened)
     release_forgotten(opened.parts, _held(opened))
+    finish_redaction(opened)
     grace = opened.store.settings.grace_seconds if grace is None else grace
     freed = drop_unused(opened.parts, now() / 1e6 - (0 if baselines else UNUSED))
     freed += sweep_layers(opened.parts, opened.store.layers(), grace)
     return freed + sweep(opened.parts, grace, erased)
+
+
+def finish_redaction(opened: OpenStore) -> None:
+    if opened.store.redacting():
+        from takeback.api.redact import finish
+
+        finish(opened)
 
 
 def expire_drops(opened: OpenStore) -> int:

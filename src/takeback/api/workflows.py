@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.api.store import OpenStore, now
@@ -17,6 +18,7 @@ from takeback.model.run import NEVER, SETTLED, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.scope import opening
 from takeback.runs.selection import name_of, refuse_odd_key, run_of
 from takeback.storage.owners import myself
+from takeback.storage.people_files import people_are_told
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -190,8 +192,17 @@ def worker_for(opened: OpenStore, workflows: "dict[str, Workflow]", concurrency:
         raise Misuse(f"{concurrency!r} runs at a time make no sense.", hint="Give 1 or more.")
     opened.store.refuse_if_suspect()
     before_change(opened, calls=True)
-    place = Workplace(opened.parts, now, opened.lease_lasts, opened.hold_run, opened.store.wait_for_work)
+    place = Workplace(opened.parts, now, opened.lease_lasts, opened.hold_run, partial(_tell_and_wait, opened))
     return Worker(place, workflows, concurrency, opened.say)
+
+
+def _tell_and_wait(opened: OpenStore, seconds: float) -> None:
+    """A worker that has nothing to do tells people of what waits for them."""
+    if people_are_told():
+        from takeback.api.notices import tell_people
+
+        tell_people(opened)
+    opened.store.wait_for_work(seconds)
 
 
 def _named(opened: OpenStore, run: "str | RunInfo | Run") -> RunInfo:

@@ -42,6 +42,7 @@ def effect_json(effect: Effect, undone: Sequence[str] = ()) -> dict[str, Any]:
         "accepted_by": effect.accepted_by or None,
         "pinned": effect.pinned,
         "forgotten": effect.forgotten,
+        "redacted": effect.redacted,
         "strategy": remedy.strategy.value if remedy else None,
         "reason": effect.reason,
         "exact": remedy.exact and not gone if remedy else None,

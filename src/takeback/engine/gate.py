@@ -23,7 +23,7 @@ from takeback.model.effect import PERSON, Effect, applied_once_approved, waits_f
 from takeback.model.ids import short
 from takeback.model.person import KnownBy
 from takeback.model.remedy import Remedy
-from takeback.model.ruling import Ruling
+from takeback.model.ruling import PolicyAnswer, Ruling
 from takeback.model.run import Lease
 
 NOT_IN_TIME = "It was not approved in time, and silence means no."
@@ -203,3 +203,13 @@ def held_by_rule(effect: Effect, ruling: Ruling) -> AwaitingApproval:
         f"`takeback discard {name}`.",
         effect=effect.id,
     )
+
+
+def asked_by_rule(change: Change, ruling: Ruling) -> Change:
+    """What is held already, with what a rule wants before it is applied."""
+    from takeback.engine.ruling import noted
+
+    change = noted(change, ruling)
+    if ruling.answer is not PolicyAnswer.ASK or change.phase.gate:
+        return change
+    return change._replace(phase=change.phase._replace(gate=Approvable("it can be taken back afterwards")))

@@ -131,12 +131,23 @@ def policy_says(
     known: Known = NOTHING_KNOWN,
 ) -> Ruling:
     """Where there is no policy, nothing of it is imported."""
-    resources = assessment.resources if assessment else (change.resource, *known.paths)
-    if parts.rules(run, resources) is None and not (assessment and touches_policy(parts, resources)):
+    resources = assessment.resources if assessment else known.paths
+    around = (change.resource, *resources, known.where)
+    if parts.rules(run, around) is None and not touches_policy(parts, resources):
         return NO_RULE
     from takeback.engine.ruling import ruled
 
     return ruled(parts, run, agent, change, assessment, known)
+
+
+def refuse_command(parts: Parts, run: str, agent: str, change: Change, where: str = "") -> Ruling:
+    """Before it runs where it can do no harm yet: what the policy denies; what waits for a person waits at its end."""
+    ruling = policy_says(parts, run, agent, change, known=Known(where=where))
+    if ruling is not NO_RULE:
+        from takeback.engine.ruling import refuse_denied
+
+        refuse_denied(change, ruling, "Nothing was run.")
+    return ruling
 
 
 def touches_policy(parts: Parts, resources: Iterable[str]) -> bool:

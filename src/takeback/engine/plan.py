@@ -7,6 +7,7 @@ from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating, 
 from takeback.engine.dependents import LaterEffects, barring_merge, dependents, needing, neighbours, related
 from takeback.engine.parts import Parts, adapter_of, assessed, holders_named, whole
 from takeback.engine.portion import already_undone, being_undone, meant, standing, undone_before
+from takeback.engine.redacted import redacted_by
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import (
@@ -114,6 +115,12 @@ def refuse_impossible(journal: Journal, effect: Effect) -> None:
         raise RecordInvalid(
             f"The journal record of effect {name} is damaged, so it cannot be undone.",
             hint="`takeback verify` shows the extent.",
+        )
+    if effect.redacted:
+        raise Forgotten(
+            f"Effect {name} cannot be undone: it was redacted{redacted_by(journal, effect)}.",
+            hint="Its content and its way back were erased for good. Its records stay.",
+            effect=effect.id,
         )
     if effect.forgotten:
         raise Forgotten(

@@ -1,22 +1,27 @@
-"""What the policy says to a change, at the door that it takes. Nothing of the policy is imported where there is none."""
+"""What the policy says to a change, at the door that it takes. Where there is no policy, this is not imported."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import Assessment, traits_of
 from takeback.engine.guards import Door, touches_policy
+from takeback.engine.stop import stop
 from takeback.errors import Denied, Refused
 from takeback.model.change import Change
+from takeback.model.effect import Effect, State
+from takeback.model.person import Person
 from takeback.model.remedy import Offer, Strategy, is_gated
-from takeback.model.resource import SCHEME, display, function_in, without_fragment
+from takeback.model.resource import SCHEME, display, file_resource, function_in, without_fragment
 from takeback.model.ruling import NO_RULE, NOTHING_KNOWN, Known, PolicyAnswer, Ruling
+from takeback.model.stop import Stop
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.policy.decide import Conditions
-    from takeback.policy.rules import Layer, Policy, Rule, Subject
+    from takeback.policy.rules import Budget, Layer, Policy, Subject
 
 _MOST_WHOLE = 1_000  # directories that are compared with patterns one by one
 _SECOND = 1_000_000
@@ -29,8 +34,6 @@ class InForce(NamedTuple):
 
     policy: "Policy"
     conditions: "Conditions"
-    # Of an agent: what it has done since that time, newest first, as subjects; for budgets.
-    trip: Callable[["Layer", "Rule", int], None] = lambda layer, rule, count: None
 
 
 def ruled(
@@ -42,17 +45,20 @@ def ruled(
     known: Known = NOTHING_KNOWN,
 ) -> Ruling:
     """Before anything is made. Without an assessment only what was asked for is known."""
-    resources = assessment.resources if assessment else (change.resource, *known.paths)
-    own = OWN_FILE if assessment and touches_policy(parts, resources) else NO_RULE
-    found = parts.rules(run, resources)
+    resources = assessment.resources if assessment else known.paths
+    found = parts.rules(run, (change.resource, *resources, known.where))
+    own = OWN_FILE if touches_policy(parts, resources) else NO_RULE
     if found is None:
         return own
     from takeback.policy.decide import decide
 
+    files = [file_resource(layer.file) for layer in found.policy.layers]
+    if any(file.startswith(f"{one}/") for one in resources[:_MOST_WHOLE] for file in files):
+        own = OWN_FILE
     subject = subject_of(parts, agent, change, assessment, known)
     ruling = decide(found.policy, subject, found.conditions)
     if found.policy.budgets and ruling.answer is not PolicyAnswer.DENY:
-        _refuse_over_budget(parts, agent, found, subject)
+        _refuse_over_budget(parts, run, agent, found, subject)
     return own if own.answer is PolicyAnswer.HOLD and ruling.answer is PolicyAnswer.ALLOW else ruling
 
 
@@ -88,7 +94,7 @@ def way_on(ruling: Ruling) -> str:
 
 def noted(change: Change, ruling: Ruling) -> Change:
     """With the rule that decided, for the record."""
-    if not ruling.rule or ruling.source == "built in" and ruling.rule != OWN:
+    if not ruling.rule or (ruling.source == "built in" and ruling.rule != OWN):
         return change
     return change._replace(phase=change.phase._replace(ruling=ruling))
 
@@ -174,38 +180,48 @@ def _arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
-def _refuse_over_budget(parts: "Parts", agent: str, found: InForce, subject: "Subject") -> None:
-    """The effects of the agent in the time before this one are counted; this one would be one more."""
-    from takeback.model.effect import State
+def _refuse_over_budget(parts: "Parts", run: str, agent: str, found: InForce, subject: "Subject") -> None:
+    """What the agent has done in that time is counted; this would be one more. Then it is stopped, until a person
+    lifts that."""
     from takeback.policy.decide import counts
-    from takeback.storage.protocols import Query
 
-    now = parts.drops.now() or time.time_ns() // 1000
     for layer, budget in found.policy.budgets:
         if not counts(found.policy, layer, budget.rule, subject, found.conditions):
             continue
-        count = 0
-        states = (State.DONE, State.UNDONE, State.INTENDED)
-        for one in parts.journal.effects(Query(agent=agent, states=states, newest=True)):
-            if one.at < now - budget.seconds * _SECOND:
-                break
-            if one.is_undo:
-                continue
-            seen = made_subject(
-                parts, one.agent, one.change, tuple(target.resource for target in one.targets)
-            )
+        count = _spent(parts, agent, run, found, layer, budget)
+        if count < budget.most:
+            continue
+        where = f"the budget {budget.rule.name!r} ({layer.file}:{budget.rule.line})"
+        why = f"{where} allows {budget.most} in {budget.seconds} seconds. {budget.rule.why}".strip()
+        if any(parts.journal.runs((run,))):  # a dry run has none, and stops nobody
+            stop(parts.journal, Stop(agent=agent, run="" if agent else run, why=why), Person("policy"))
+        raise Denied(
+            f"{subject.agent or 'This run'} is stopped: {why}",
+            hint="Nothing was changed. A person lifts it with `takeback stop --lift`.",
+        )
+
+
+def _spent(parts: "Parts", agent: str, run: str, found: InForce, layer: "Layer", budget: "Budget") -> int:
+    """At most as many as are allowed; undos cost nothing."""
+    from takeback.policy.decide import counts
+
+    since = (parts.drops.now() or time.time_ns() // 1000) - budget.seconds * _SECOND
+    states = (State.DONE, State.UNDONE, State.INTENDED)
+    count = 0
+    for one in parts.journal.effects(
+        Query(agent=agent, run="" if agent else run, states=states, newest=True)
+    ):
+        if one.at < since or count >= budget.most:
+            break
+        if not one.is_undo:
+            seen = made_subject(parts, one)
             count += counts(found.policy, layer, budget.rule, seen, found.conditions)
-            if count >= budget.most:
-                break
-        if count >= budget.most:
-            found.trip(layer, budget.rule, count)
-            raise Denied(
-                f"The budget {budget.rule.name!r} ({layer.file}:{budget.rule.line}) is used up: "
-                f"{count} in {budget.seconds} seconds. {budget.rule.why}".rstrip(),
-                hint="Nothing was changed. Ask the person who works with you.",
-            )
+    return count
 
 
-def made_subject(parts: "Parts", agent: str, change: Change, resources: tuple[str, ...]) -> "Subject":
-    """Of an effect that was made."""
-    return subject_of(parts, agent, change, Assessment(resources, ()))
+def made_subject(parts: "Parts", effect: Effect) -> "Subject":
+    """Of an effect that was made. What a command deleted counts as deleted."""
+    resources = tuple(target.resource for target in effect.targets)
+    subject = subject_of(parts, effect.agent, effect.change, Assessment(resources, ()))
+    deletes = any(target.after.get("type") == "absent" for target in effect.targets)
+    return subject._replace(kinds=(*subject.kinds, "delete")) if deletes else subject

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from takeback.adapters.protocol import FoundChange, Watcher
+from takeback.adapters.protocol import Assessment, FoundChange, Watcher
 from takeback.engine.guards import WATCH, policy_says, refuse_assessed, refuse_unmet
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, stage_of
 from takeback.engine.settle import abort
 from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import Terms, prepared, propose, proposed, recorded
-from takeback.errors import Corrupt, KeyReused, StoreBusy
+from takeback.errors import Corrupt, KeyReused, Misuse, Refused, StoreBusy
 from takeback.model.change import ASKED, Change
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
@@ -34,13 +34,18 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
             effect=earlier.id,
         )
     parts.refuse_without_room(0)  # what it captures asks for its own
-    if not terms.judged:
+    if not (terms.judged or terms.happened):
         ruling = policy_says(parts, lease.run, terms.agent, change, None, terms.known)
         if ruling is not NO_RULE:
             from takeback.engine.ruling import refuse_denied, refuse_unheld
 
             refuse_denied(change, ruling)
             refuse_unheld(change, ruling, WATCH)
+            if ruling.place == "sandbox" and "argv" in change.args:
+                raise Refused(
+                    f"{change.summary}: a rule wants it in a sandbox.",
+                    hint="Nothing was run. Run it without --in-place.",
+                )
     refuse_unmet(terms.expects)
     change = change._replace(phase=change.phase._replace(waits=COMMAND))
     return propose(parts, lease, proposed(lease, change, terms))
@@ -62,11 +67,7 @@ def finish(
         assessment = assessed(parts, adapter, made.change)
         refuse_assessed(parts, made.change, assessment, WATCH)
         # It is in the world already, so that no rule can keep it out: the record says which one would have.
-        ruling = policy_says(parts, made.run, made.agent, made.change, assessment)
-        if ruling is not NO_RULE:
-            from takeback.engine.ruling import noted
-
-            made = made._replace(change=noted(made.change, ruling))
+        made = _judged(parts, made, assessment)
         made = parts.belonging(prepared(parts, adapter, made, assessment))
         with stage_of(parts, adapter, "Checking"):
             sighting = adapter.verify(made)
@@ -81,6 +82,19 @@ def finish(
         hint="End what is writing there, then run `takeback recover`.",
         effect=effect.id,
     )
+
+
+def _judged(parts: Parts, effect: Effect, assessment: Assessment) -> Effect:
+    """Neither a broken file of rules nor a budget that is used up keeps it from being recorded."""
+    try:
+        ruling = policy_says(parts, effect.run, effect.agent, effect.change, assessment)
+    except (Misuse, Refused):
+        return effect
+    if ruling is NO_RULE:
+        return effect
+    from takeback.engine.ruling import noted
+
+    return effect._replace(change=noted(effect.change, ruling))
 
 
 def settle(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:

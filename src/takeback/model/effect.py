@@ -111,6 +111,7 @@ class Effect(NamedTuple):
     places: tuple[str, ...] = ()  # directories it touches that are in no project
     dropped: Dropped | None = None  # also while it is being applied
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
+    redacted: bool = False  # its content was erased: what it did and its way back are not known any more
     narrowed: bool = False  # not stored: only some of its targets are listed here
 
     @property
@@ -243,4 +244,5 @@ def from_intent(record: Record, agent: str, state: State) -> Effect:
         asked=body.get("asked", ""),
         roots=tuple(body.get("roots", ())),
         places=tuple(body.get("places", ())),
+        redacted="redacted" in body,
     )

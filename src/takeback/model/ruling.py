@@ -43,6 +43,7 @@ class Known(NamedTuple):
     rows: int | None = None
     tool: str = ""
     paths: tuple[str, ...] = ()  # resources
+    where: str = ""  # a directory, as a resource: the rules around it count
 
 
 NOTHING_KNOWN = Known()

@@ -11,7 +11,8 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash")
 # Words that only say how the command after them runs; options of theirs that take a word.
 _BEFORE: dict[str, tuple[str, ...]] = {
     "sudo": ("-u", "-g", "-h", "-p", "-C", "-D", "-R", "-T", "-U"), "doas": ("-u", "-C"), "env": ("-u", "-C", "-S"),
-    "nohup": (), "nice": ("-n",), "ionice": ("-c", "-n"), "time": (), "timeout": ("-s", "-k"), "command": (), "exec": (),
+    "nohup": (), "nice": ("-n",), "ionice": ("-c", "-n"), "time": (), "timeout": ("-s", "-k"), "command": (),
+    "exec": (),
     "xargs": ("-n", "-I", "-P", "-L", "-d", "-a", "-s"), "busybox": (), "stdbuf": ("-i", "-o", "-e"), "setsid": (),
     "builtin": (), "then": (), "else": (), "do": (), "if": (), "while": (), "until": (), "!": (), "{": (), "eval": (),
 }  # fmt: skip

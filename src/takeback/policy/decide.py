@@ -1,4 +1,4 @@
-"""What a policy answers to a change: by the strictest rule that matches, in every layer, so that order never matters."""
+"""What a policy answers to a change: the strictest rule that matches decides, so that order never matters."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -72,8 +72,8 @@ def _strictness(ruling: Ruling) -> tuple[Any, ...]:
         asks.people,
         len(asks.of) > 0,
         seconds,
-        ruling.source,
         ruling.rule,
+        ruling.source,
     )
 
 
@@ -175,7 +175,7 @@ def _found(pattern: Pattern, text: str) -> bool:
 
 
 def _holds(patterns: Iterable[Pattern], whole: tuple[str, ...], rule: Rule) -> bool:
-    """A directory that is deleted or moved takes along what lies in it; what is allowed inside is not allowed around."""
+    """A directory that is deleted or moved takes along what lies in it; allowing that does not allow this."""
     if rule.then == PolicyAnswer.ALLOW:
         return False
     return any(one.fixed.startswith(f"{directory.rstrip('/')}/") for one in patterns for directory in whole)
@@ -230,4 +230,4 @@ def facts_of(subject: Subject) -> dict[str, Any]:
     facts["arguments"] = dict(subject.arguments)
     for name in ("files", "rows", "bytes"):
         facts[name] = -1 if facts[name] is None else facts[name]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items()}
+    return {name: [*value] if isinstance(value, tuple) else value for name, value in facts.items()}

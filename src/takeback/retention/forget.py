@@ -60,7 +60,7 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Verdict, ...]:
                 f"Effect {name} {stands}; only what is settled can be forgotten.",
                 hint=_WAITING.get(waits, "Run `takeback recover` first.").format(name),
             )
-    _refuse_of_unfinished(parts, effects)
+    refuse_of_unfinished(parts, effects)
     going = {effect.id for effect in effects}
     for effect in effects:
         _refuse_pinned(parts, effect, going)
@@ -84,7 +84,7 @@ def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -
     return tuple(one._replace(why="goes: its database was unprotected") for one in lost)
 
 
-def _refuse_of_unfinished(parts: Parts, effects: Sequence[Effect]) -> None:
+def refuse_of_unfinished(parts: Parts, effects: Sequence[Effect]) -> None:
     """A run that has not ended takes back what it did if it fails or dies. The session of the command line does not,
     and what a person accepted stays."""
     made = [one for one in effects if one.state is not State.DROPPED]

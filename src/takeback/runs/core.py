@@ -97,6 +97,7 @@ class RunCore:
         # Who started whom, for all watches of the run: it is drained by who gave it.
         self.lineage: Lineage | None = None
         self.is_note: Callable[[bytes], bool] | None = None  # files that the agent keeps for itself
+        self.asked_first = False  # the host of the agent asks the policy before each call
         self.makers: Callable[[], Iterable[int]] | None = None  # see `WatchPlace`
         # Why what a command in a sandbox has changed must not be made; empty if it may.
         self.forbids: Callable[[Merge], str] | None = None

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from takeback.model.database import file_of
 from takeback.model.resource import SCHEME, file_resource, home, path_of
 from takeback.storage.store import Store
 
@@ -96,7 +97,7 @@ class Policies:
     def at(self, directory: str, run: str = "") -> "Policy":
         """For looking: what would count for a change there."""
         found = tuple(one for one in (self.administrator, *self.users) if os.path.lexists(one))
-        return self.files.policy(found, self.project_files(run, (f"{file_resource(directory)}/x",)))
+        return self.files.policy(found, self.project_files(run, (file_resource(directory),)))
 
     def project_files(self, run: str, resources: Iterable[str]) -> tuple[str, ...]:
         """In the project of the run, and in each directory around what is changed."""
@@ -106,18 +107,29 @@ class Policies:
         for number, one in enumerate(resources):
             if number >= _MOST or len(starts) >= _DIRECTORIES:
                 break
+            one = file_of(one)  # a database in a file lies in a project, too
             if one.startswith(SCHEME):
                 starts[os.path.dirname(path_of(one))] = None
-        found: dict[str, None] = {}
-        seen: set[bytes] = set()
-        for directory in starts:
-            while directory not in seen:
-                seen.add(directory)
-                file = os.path.join(directory, b"takeback.toml")
-                if os.path.lexists(file) and not _is_anybodys(directory):
-                    found[os.fsdecode(file)] = None
-                directory = os.path.dirname(directory)
-        return tuple(sorted(found))
+                starts[path_of(one)] = None
+        return _above(starts)
+
+
+def project_files_at(directory: str) -> tuple[str, ...]:
+    """The files of projects that count in this directory, the nearest last."""
+    return _above({os.fsencode(directory): None})
+
+
+def _above(starts: Iterable[bytes]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    seen: set[bytes] = set()
+    for directory in starts:
+        while directory not in seen:
+            seen.add(directory)
+            file = os.path.join(directory, b"takeback.toml")
+            if os.path.lexists(file) and not _is_anybodys(directory):
+                found[os.fsdecode(file)] = None
+            directory = os.path.dirname(directory)
+    return tuple(sorted(found))
 
 
 def _is_anybodys(directory: bytes) -> bool:

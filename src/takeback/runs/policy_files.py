@@ -7,6 +7,7 @@ import stat
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse, Refused, TakebackError
+from takeback.model.person import Person, recorded
 from takeback.model.record import STORE, Draft, Kind
 from takeback.model.resource import home
 from takeback.policy.compiled import layer_from_json, layer_to_json
@@ -148,6 +149,7 @@ def layer_of(file: str, level: Level, content: bytes) -> Layer:
     from takeback.model.settings import settings_from
     from takeback.policy.parse import PolicyInvalid, layer_from
 
+    text = ""
     try:
         text = content.decode()
         data = tomllib.loads(text)
@@ -203,7 +205,8 @@ def _refuse_foreign(file: str, status: os.stat_result, level: Level) -> None:
         writable = 0o022 if level is Level.ADMINISTRATOR else 0o002
         if found.st_mode & writable:
             raise Refused(
-                f"The policy file {file} does not count: others may write to {name} (mode {found.st_mode & 0o7777:04o}).",
+                f"The policy file {file} does not count: others may write to {name} "
+                f"(mode {found.st_mode & 0o7777:04o}).",
                 hint=f"Nothing was changed. chmod go-w {name}",
             )
 
@@ -214,3 +217,10 @@ def refuse_untrustable(layer: Layer) -> None:
             f"{layer.file} is no file of a project.",
             hint="Files of the user and the administrator count as they are.",
         )
+
+
+def trust(store: Store, layer: Layer, person: Person) -> None:
+    """From now on the file counts whole, as long as it is exactly this."""
+    refuse_untrustable(layer)
+    body = {"file": layer.file, "digest": layer.digest, **recorded(person)}
+    store.journal.append(None, [Draft(Kind.TRUST, STORE, "", body)])

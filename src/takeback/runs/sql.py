@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.database import MOST, OPEN, Databases, DatabaseSession, Rows, first_words
 from takeback.engine import review, transaction
+from takeback.engine.guards import SQL, policy_says
 from takeback.engine.held import discard_held
 from takeback.engine.parts import adapter_of, named
 from takeback.engine.stop import refuse_stopped
@@ -20,6 +21,7 @@ from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.ruling import NO_RULE, Known, PolicyAnswer
 from takeback.runs.change import next_key, took_hold
 from takeback.runs.core import RunCore
 from takeback.runs.verbs import renamed
@@ -74,6 +76,8 @@ def _connected(core: RunCore, address: str) -> DatabaseSession:
 class Sql:
     """Each statement that changes something, or each `transaction()`, is one effect."""
 
+    _holds = False  # a person applies what it makes
+
     def __init__(self, core: RunCore, session: DatabaseSession, most: int) -> None:
         """`most`: rows that an effect may change; 0: any number."""
         self._core = core
@@ -83,6 +87,7 @@ class Sql:
         self._thread = 0  # which has it open
         self._failed = ""  # what went wrong in it
         self._is_closed = False
+        self._asked = NO_RULE  # of the policy, for what a person will apply
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
@@ -150,9 +155,10 @@ class Sql:
     ) -> SqlResult:
         rows = Rows()
         digest = _digest(key, statement, parameters)
-        with self._stretch(says, key, needs, digest) as made:
+        with self._stretch(says, key, needs, digest, statement) as made:
             if not made.before:
                 rows = self._session.execute(statement, parameters, many)
+                self._judge(made.effect, statement, rows.rowcount)
         if not made.before and self._session.answers:
             rows = self._session.answers[-1]
         return _result(rows, made.effect if made.effect.state is not State.ABORTED else None)
@@ -163,12 +169,29 @@ class Sql:
             raise _failed_before(self._failed)
         try:
             refuse_stopped(self._core.parts, self._core.agent, self._core.id)
+            self._judge(effect, statement)
             rows = self._session.execute(statement, parameters, many)
+            self._judge(effect, statement, rows.rowcount)
         except BaseException as error:
             self._failed = self._failed or str(error)
             raise
         self._failed = ""
         return _result(rows, effect)
+
+    def _judge(self, effect: Effect, statement: str, rows: int | None = None) -> None:
+        """A statement of a transaction, before it is made; and by the rows that it changed, while it can be rolled
+        back."""
+        found = rows if rows is None or rows >= 0 else None
+        known = Known(statement=statement, rows=found)
+        ruling = policy_says(self._core.parts, effect.run, effect.agent, effect.change, None, known)
+        if ruling is not NO_RULE:
+            from takeback.engine.ruling import refuse_denied, refuse_unheld
+
+            refuse_denied(effect.change, ruling)
+            if self._holds:
+                self._asked = max(self._asked, ruling, key=lambda one: list(PolicyAnswer).index(one.answer))
+            else:
+                refuse_unheld(effect.change, ruling, SQL)
 
     @renamed(says="summary")
     @contextmanager
@@ -207,7 +230,9 @@ class Sql:
                     self._effect = None
 
     @contextmanager
-    def _stretch(self, says: str, key: str, needs: Sequence[str], digest: str) -> "Iterator[MadeTransaction]":
+    def _stretch(
+        self, says: str, key: str, needs: Sequence[str], digest: str, statement: str = ""
+    ) -> "Iterator[MadeTransaction]":
         """From the intent to the outcome. Until the commit a signal may stop it: then it is rolled back."""
         core = self._core
         args: dict[str, Any] = {"database": to_json(self.database)} | ({"digest": digest} if digest else {})
@@ -216,7 +241,8 @@ class Sql:
         change = Change(self.database.engine, STATEMENTS, resource_of(self.database), says, args)
         step, asked = core.part_of or (0, "")
         terms = Terms(key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked)
-        terms = terms._replace(held_back=core.uninterrupted, give_way=core.give_way)
+        known = Known(statement=statement)
+        terms = terms._replace(held_back=core.uninterrupted, give_way=core.give_way, known=known)
         with self._made(change, terms) as made:
             yield made
 
@@ -276,7 +302,8 @@ class MadeTransaction:
     def __init__(self, effect: Effect) -> None:
         self.effect = effect
         self.answers: tuple[SqlResult, ...] = ()  # of an engine that answers only at the end (Redis)
-        self.before = effect.state is State.DONE or bool(effect.waits_for)  # made, or held, under this key
+        # Made, or held, under this key; one that a rule lets wait has no record yet.
+        self.before = effect.state is State.DONE or bool(effect.waits_for and effect.seq)
 
 
 def _failed_before(why: str) -> StatementFailed:
@@ -304,6 +331,8 @@ LIMIT = 300.0  # seconds
 class ReviewedSql(Sql):
     """Each statement that changes something, or each `transaction()`, is an effect that is held: `run.apply` commits
     it, `run.discard` drops it. It holds the locks of its rows until then."""
+
+    _holds = True
 
     def __init__(self, core: RunCore, session: DatabaseSession, most: int, limit: float) -> None:
         super().__init__(core, session, most)
@@ -355,6 +384,10 @@ class ReviewedSql(Sql):
         if shown.receipt is None:
             return effect._replace(state=State.ABORTED)
         until = time.time_ns() + int(self._limit * 1e9) if shown.how == OPEN else 0
+        if self._asked is not NO_RULE:
+            from takeback.engine.gate import asked_by_rule
+
+            effect, self._asked = effect._replace(change=asked_by_rule(effect.change, self._asked)), NO_RULE
         effect = review.propose(core.parts, core.lease, effect, shown, until)
         try:
             self._reviewing.hold(effect, self._limit)

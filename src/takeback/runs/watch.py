@@ -174,7 +174,13 @@ class Watch:
         change = Change(ADAPTER, WATCH, roots[0], summary, args, facts=facts)
         # What has no call is not asked for by anybody, so it has no key.
         key = "" if self._manner.late else self._manner.key or next_key(core, change)
-        terms = Terms(key, agent=core.agent, fresh=self._manner.fresh, happened=self._manner.late)
+        terms = Terms(
+            key,
+            agent=core.agent,
+            fresh=self._manner.fresh,
+            happened=self._manner.late,
+            judged=core.asked_first,
+        )
         self._proposal = begin(parts, core.lease, change, terms)
 
     def finish(self, more: Mapping[str, Any] | None = None, then: "Watch | None" = None) -> Effect | None:

@@ -77,7 +77,7 @@ class FileWatch:
         states = states_of(resources, parts.blobs, core.settings.max_capture_bytes)
         args = {**self._about, "roots": resources, FILES: recorded(states), "began": time.time_ns()}
         change = Change(ADAPTER, WATCH, resources[0], self._summary or f"edit {display(resources[-1])}", args)
-        terms = Terms(self._key or next_key(core, change), agent=core.agent)
+        terms = Terms(self._key or next_key(core, change), agent=core.agent, judged=core.asked_first)
         self._take(begin(parts, core.lease, change, terms))
 
     def _take(self, proposal: Effect) -> None:

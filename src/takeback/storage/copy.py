@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from takeback.errors import Corrupt, Refused
 from takeback.model.progress import SILENT, Progress
-from takeback.model.record import Draft, Flaw, Record
+from takeback.model.record import OF_STORE, Draft, Flaw, Record
 from takeback.model.run import Lease, Owner
 from takeback.storage.store import Store
 
@@ -99,7 +99,8 @@ def _copy_records(source: Store, target: Store, progress: Progress) -> int:
         with target.together():
             for _, record in some:
                 original[:] = [record]
-                lease = Lease(record.run, generations[record.run], _NOBODY, 0)
+                of_store = record.kind in OF_STORE
+                lease = None if of_store else Lease(record.run, generations[record.run], _NOBODY, 0)
                 draft = Draft(record.kind, record.run, record.effect, record.body)
                 (made,) = journal.append(lease, [draft])
                 _refuse_changed(record, made)

@@ -29,6 +29,11 @@ def people_here() -> People:
     return joined(parts) if parts else NOBODY
 
 
+def people_are_told() -> bool:
+    """A quick no where there is no file."""
+    return any(map(os.path.exists, files())) and people_here().tells
+
+
 def _read(file: str) -> People | None:
     try:
         with open(file, "rb") as opened:

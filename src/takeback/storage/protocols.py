@@ -186,9 +186,10 @@ class Blobs(Protocol):
         put_until: int = 0,
         progress: Progress = SILENT,
         dry_run: bool = False,
+        for_good: bool = False,
     ) -> int:
         """Remove what is not reachable from `live` (asked inside the transaction) and older than `grace` seconds;
         the number of bytes freed. What `erase` names goes however young it is, unless it was put again after
         `put_until` (seconds since 1970). Never needs more than a tenth of the store as extra space. A dry run only
-        counts."""
+        counts. `for_good`: not a byte of what goes may be left."""
         ...

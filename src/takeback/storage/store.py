@@ -29,6 +29,7 @@ class Store(ABC):
     journal: Journal
     leases: Leases
     _RETIRE: Sequence[str]
+    REDACTED_COLUMNS = ""  # of a record, beside its body, as an UPDATE empties them
     _REOPEN: Sequence[str]
 
     def __init__(
@@ -245,6 +246,27 @@ class Store(ABC):
     def refuse_if_retired(self) -> None:
         if self.retired:
             raise refused(self.name, self.retired)
+
+    # For erasing.
+
+    def redacting(self) -> tuple[bytes, ...]:
+        """Blobs that are being erased; an empty name while anything of a redaction is left to do."""
+        return tuple(digest for (digest,) in self.read("SELECT digest FROM redacting WHERE seq = 0"))
+
+    @abstractmethod
+    def kept_body(self, body: bytes) -> str | bytes:
+        """As its table has it."""
+        ...
+
+    def rename_signal(self, connection: Any, seq: int, name: str) -> None:
+        """In the tables that are made from records."""
+        return
+
+    @abstractmethod
+    def rewrite(self) -> tuple[str, ...]:
+        """Write all tables anew, so that nothing is left of what was deleted in them; a sentence for each place that it
+        cannot reach."""
+        ...
 
     # For filling it with a copy of another store.
 

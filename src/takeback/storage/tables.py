@@ -168,8 +168,11 @@ class Shelf(Protocol):
         """For a sweep; `StoreBusy` while another one is at work."""
         ...
 
-    def tidy(self, tables: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
-        """Remove what no row names: of packs that were `in_use`, and of others that are older than `oldest` seconds."""
+    def tidy(
+        self, tables: Tables, in_use: set[int], oldest: int, copying: bool, for_good: bool = False
+    ) -> None:
+        """Remove what no row names: of packs that were `in_use`, and of others that are older than `oldest` seconds;
+        `for_good`: wherever it is."""
         ...
 
     def close(self) -> None: ...

@@ -58,6 +58,7 @@ class Event(NamedTuple):
 
 class HookAnswer(NamedTuple):
     refusal: str = ""  # BEFORE_CALL, PROMPT: the call does not run, and the model reads this reason
+    asks: str = ""  # BEFORE_CALL: the host asks its user, with this reason; a host that cannot refuses
     context: str = ""  # what the model reads with the event: PROMPT, SESSION_START, AFTER_CALL
     command: str = ""  # BEFORE_CALL of SHELL: what runs instead; no host uses it yet
     notice: str = ""  # what the person reads, where the host can show it

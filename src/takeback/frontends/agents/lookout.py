@@ -11,6 +11,7 @@ from takeback.frontends.agents.event import Answer, Event, Kind
 from takeback.frontends.agents.guard import WHY, Guarded, refusal, this_process
 from takeback.frontends.agents.settings import compiled_shim, prefix_path, shim_path, switches_off
 from takeback.model.resource import path_of
+from takeback.runs.policies import project_files_at, user_files
 
 if TYPE_CHECKING:
     from takeback.adapters.file.states import FileState
@@ -43,7 +44,9 @@ class SelfGuard:
     def refusal(self, event: Event, environment: Mapping[str, str]) -> str:
         if event.kind is not Kind.BEFORE_CALL:
             return ""
-        return refusal(event, list(self._guarded()), self._process, environment)
+        own = (*user_files(), *project_files_at(event.project or "/"))
+        rules = [Guarded("the policy", path) for path in own]
+        return refusal(event, [*self._guarded(), *rules], self._process, environment)
 
     def _guarded(self) -> Iterator[Guarded]:
         return guarded(self._store.path, self._note, self._known())

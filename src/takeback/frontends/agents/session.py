@@ -68,6 +68,7 @@ class Session:
         self._run: Run = begin(session_name(event.host, event.session))
         self._core = core_of(self._run)
         self._core.makers = self._makers
+        self._core.asked_first = True
         self._core.is_note = is_note
         self._subagents = SubagentRuns(self._run, begin, tuple(tb.store.journal.runs(unfinished=True)))
         self.follow(lineage)
@@ -240,6 +241,8 @@ class Session:
         return Answer(context=self._news())
 
     def _before(self, event: Event) -> Answer:
+        from takeback.runs.run import core_of
+
         if event.tool is Tool.READ:
             return Answer()
         about: dict[str, Any] = {"session": self.id, "call": fingerprint(event), "tool": event.name}
@@ -250,6 +253,7 @@ class Session:
         (key, fresh), run = self._key(event), self._run
         if event.member:
             run = self._subagents.of(self.host, self.id, event.member, event.role)
+            core_of(run).asked_first = True
         if event.tool is Tool.EDIT and event.paths and not _has_further_names(event.paths, self.project):
             run.watch_files(*event.paths, about=about, summary=_summary(event), key=key).begin()
             self._files.add(key)

@@ -12,6 +12,7 @@ from takeback.errors import Refused, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
 from takeback.frontends.agents.hosts import host, is_note
 from takeback.frontends.agents.lookout import SelfGuard
+from takeback.frontends.agents.policy import by_policy
 from takeback.frontends.agents.session import PROMPT_SECONDS, Session
 from takeback.model.progress import Progress
 from takeback.model.settings import DAY
@@ -92,6 +93,9 @@ class Sessions:
             return Answer(refusal=stopped, final=True)
         if refusal := self._lookout.refusal(event, environment):
             return Answer(refusal=refusal)
+        ruled = by_policy(opened_of(self._tb).parts, event)
+        if ruled.refusal:
+            return ruled
         with self._lock:
             session = self._session(event, environment)
         if session is None:
@@ -113,7 +117,7 @@ class Sessions:
             told = stopped if event.kind is Kind.PROMPT else ""
             context = "\n".join(filter(None, (told, answer.context, news.context)))
             notice = "\n".join(filter(None, (told, looking, answer.notice or news.notice)))
-            return answer._replace(context=context, notice=notice)
+            return answer._replace(context=context, notice=notice, asks=answer.asks or ruled.asks)
 
     def _stopped(self, event: Event) -> str:
         """Why this agent or its conversation does nothing more; empty if nobody stopped it. Asked without the lock, and

@@ -358,6 +358,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "takeback audit report",
         ),
     },
+    "Rules": {
+        "policy": ("look at the rules, test them, let a file of a project count", "takeback policy check"),
+    },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),
         "checkpoints": ("list the checkpoints", "takeback checkpoints"),
@@ -387,6 +390,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "rehearse": ("try on a copy whether effects can be undone", "takeback rehearse @ --cascade"),
         "forget": ("delete undo data, by policy or by name", "takeback forget --dry-run"),
         "sweep": ("delete bytes that nothing needs any more", "takeback sweep"),
+        "redact": ("erase content and words for good", "takeback redact --match - --dry-run < secret.txt"),
         "store": (
             "create a store, copy it, or use a copied one again",
             "takeback store copy ~/.local/state/takeback postgresql://host/agents",

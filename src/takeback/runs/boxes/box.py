@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.box import box_change, due, is_long, read_variables, shorten, squash_below
+from takeback.engine.guards import refuse_command
 from takeback.engine.plan import Wishes
 from takeback.engine.stop import refuse_stopped
 from takeback.errors import KeyReused, Misuse, Stopped
@@ -17,6 +18,7 @@ from takeback.model.change import on_conflict_named
 from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult
+from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint
 from takeback.runs.boxes import history
 from takeback.runs.boxes.command import (
@@ -176,6 +178,11 @@ class Box:
                 refuse_unfit(request)
                 if request.on_failure == "hold":
                     raise Misuse("In a box nothing is held.", hint='Say on_failure="leave" or "undo".')
+                refuse_command(
+                    self._core.parts, self._core.id, self._core.agent,
+                    box_change("run", self.resource, shown(request.argv), point, point, {"argv": told(request.argv)}),
+                    file_resource(point.cwd),
+                )  # fmt: skip
                 self._keep_short(point)
                 ran, printed = self._run_it(point, request, stdin, capture, env)
                 try:

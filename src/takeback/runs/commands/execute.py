@@ -7,10 +7,19 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from takeback.adapters.protocol import Lending
-from takeback.engine.guards import HOLD
+from takeback.engine.guards import HOLD, refuse_command
 from takeback.engine.stop import refuse_stopped
 from takeback.engine.write import recorded
-from takeback.errors import Drifted, Failed, KeyReused, Refused, Stopped, TakebackError, Unavailable
+from takeback.errors import (
+    AwaitingApproval,
+    Drifted,
+    Failed,
+    KeyReused,
+    Refused,
+    Stopped,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
@@ -108,6 +117,7 @@ def _run_command(
 ) -> CommandOutcome:
     if earlier := _made_before(core.parts, request, key):
         return earlier
+    refuse_command(core.parts, core.id, core.agent, _begun(request, ""))
     if not capture:
         outcome = _in_a_layer(core, request, None, Options(key=key))
         return outcome._replace(text=in_words(outcome))
@@ -184,6 +194,9 @@ def _merged(
         try:
             with _lent(core, found):
                 return outcome._replace(effect=make_change(core, lambda: found.change, options))
+        except AwaitingApproval as waits:
+            # A rule wants a person to see it first: it is held.
+            return outcome._replace(effect=core.effect(waits.effect or ""), conflicts=found.conflicts)
         except Drifted:
             # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
             found = read_merge(core.parts.blobs, layer, since, what, found, limit, progress)

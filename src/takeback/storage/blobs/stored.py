@@ -72,10 +72,12 @@ def create(database: SqliteDatabase, directory: str) -> None:
 
 
 class _TidyPacks(Packs):
-    def tidy(self, tables: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
+    def tidy(
+        self, tables: Tables, in_use: set[int], oldest: int, copying: bool, for_good: bool = False
+    ) -> None:
         from takeback.storage.blobs.sweep import tidy_packs
 
-        tidy_packs(self, tables, in_use, oldest, copying)
+        tidy_packs(self, tables, in_use, oldest, copying, for_good)
 
 
 class StoredBlobs:
@@ -354,6 +356,7 @@ class StoredBlobs:
         put_until: int = 0,
         progress: Progress = SILENT,
         dry_run: bool = False,
+        for_good: bool = False,
     ) -> int:
         from takeback.storage.blobs.sweep import Erasure, Sweeper
 
@@ -368,7 +371,7 @@ class StoredBlobs:
 
         at = self._now() // 1_000_000
         try:
-            going = Erasure(frozenset(filter(None, map(to_digest, erase))), put_until)
+            going = Erasure(frozenset(filter(None, map(to_digest, erase))), put_until, for_good)
             sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, going, progress)
             return sweeper.unneeded(needed()) if dry_run else sweeper.sweep(needed, self._settle)
         finally:

@@ -2,15 +2,25 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
-from takeback.errors import Corrupt, Refused, ResourceUnreachable
+from takeback.errors import Corrupt, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.descriptor import Descriptor
 from takeback.model.progress import SILENT, Progress
 from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import BlobForm
-from takeback.storage.blobs.packs import CAP, HEADER, EntryDamaged, Packs, pack_path, packs_in, read_entry
+from takeback.storage.blobs.packs import (
+    CAP,
+    HEADER,
+    OPENING,
+    EntryDamaged,
+    Packs,
+    pack_path,
+    packs_in,
+    read_entry,
+)
 from takeback.storage.blobs.reader import BlobReader, damaged, encoded
 from takeback.storage.blobs.rows import Ask, Stored
 from takeback.storage.blobs.uncommitted import INLINE, to_entry
@@ -29,6 +39,9 @@ class Erasure(NamedTuple):
 
     digests: frozenset[bytes] = frozenset()
     put_until: int = 0  # seconds since 1970; what was put again later is someone's who has not named it yet
+    for_good: bool = (
+        False  # nothing of them may be left: no difference stands on them, and no pack has a hole
+    )
 
 
 class Marks(NamedTuple):
@@ -78,7 +91,8 @@ class Sweeper:
                     self._packs.sync()
                 settle()
                 copying = not more or rounds % ROUNDS == 0
-                self._packs.tidy(self._database, in_use, self._now - self._grace, copying)
+                old = self._now - self._grace
+                self._packs.tidy(self._database, in_use, old, copying, self._erase.for_good and not more)
             self._database.shrink()
         return freed
 
@@ -166,7 +180,7 @@ class Sweeper:
             propped = sum(marks.lengths[id] for id in members)
             before = sum(marks.lengths[id] for id in children)
             after = sum(stored.length for stored in fresh)
-            if len(fresh) < len(children) or after >= before + propped:
+            if len(fresh) < len(children) or (after >= before + propped and not self._erase.for_good):
                 self._worth_keeping |= members
                 continue
             self._rewrite(connection, children, fresh)
@@ -243,23 +257,22 @@ class Victim(NamedTuple):
     needed: int  # bytes
 
 
-def tidy_packs(packs: Packs, database: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
-    """`in_use` had rows during this sweep; another pack without rows goes only if older than `oldest`."""
+def tidy_packs(
+    packs: Packs, database: Tables, in_use: set[int], oldest: int, copying: bool, for_good: bool = False
+) -> None:
+    """`in_use` had rows during this sweep; another pack without rows goes only if older than `oldest`. `for_good`:
+    every pack that has bytes which no row names is rewritten."""
     packs.forget_handles()
     sql = "SELECT pack, sum(length + ?) FROM blob_places GROUP BY pack"
     needed: dict[int, int] = dict(database.read(sql, (HEADER.size,)))
     in_use.update(needed)
     victims: list[Victim] = []
     small: list[Victim] = []
-    for pack in packs_in(packs.directory):
-        try:
-            status = os.stat(pack_path(packs.directory, pack), follow_symlinks=False)
-        except FileNotFoundError:
-            continue
+    for pack, status in _packs_with_status(packs.directory):
         if pack not in needed:
-            if pack in in_use or int(status.st_mtime) <= oldest:
+            if for_good or pack in in_use or int(status.st_mtime) <= oldest:
                 _switch(database, packs.directory, [pack], [])
-        elif (status.st_size - needed[pack]) * 3 >= status.st_size:
+        elif _is_worth_it(status.st_size, needed[pack], for_good):
             victims.append(Victim(pack, needed[pack]))
         elif needed[pack] < SMALL:
             small.append(Victim(pack, needed[pack]))
@@ -275,6 +288,33 @@ def tidy_packs(packs: Packs, database: Tables, in_use: set[int], oldest: int, co
             raise
         # A later sweep may have more.
         _cut_tails(database, packs.directory, needed)
+    if for_good:
+        _refuse_holes(database, packs.directory)
+
+
+def _packs_with_status(directory: str) -> Iterator[tuple[int, os.stat_result]]:
+    for pack in packs_in(directory):
+        with suppress(FileNotFoundError):
+            yield pack, os.stat(pack_path(directory, pack), follow_symlinks=False)
+
+
+def _is_worth_it(size: int, needed: int, for_good: bool) -> bool:
+    return (size - needed) * 3 >= size or (for_good and size > needed + len(OPENING))
+
+
+def _refuse_holes(database: Tables, directory: str) -> None:
+    sql = "SELECT pack, sum(length + ?) FROM blob_places GROUP BY pack"
+    needed: dict[int, int] = dict(database.read(sql, (HEADER.size,)))
+    for pack, status in _packs_with_status(directory):
+        if status.st_size > needed.get(pack, 0) + len(OPENING):
+            raise still_held(pack_path(directory, pack))
+
+
+def still_held(place: str) -> StoreBusy:
+    return StoreBusy(
+        f"{place} holds more than what is needed, and could not be rewritten: another process is writing to it.",
+        hint="What was begun is finished by the next change, or by `takeback recover`, when that process has ended.",
+    )
 
 
 def _grouped(victims: list[Victim]) -> Iterator[list[int]]:

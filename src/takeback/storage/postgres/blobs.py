@@ -1,6 +1,7 @@
 """Blobs too large for a row of a commit: in rows of their own, or in an object store."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -8,6 +9,7 @@ from typing import Any, Protocol
 from takeback.errors import Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.words import install_hint
 from takeback.storage.blobs.packs import HEADER, EntryDamaged, header_alone, sound_entry, to_bytes
+from takeback.storage.blobs.sweep import still_held
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
 from takeback.storage.tables import PackEntry, PackPlace, Tables
 
@@ -76,6 +78,7 @@ def _library() -> Any:
     return obstore
 
 
+_PATIENCE = 5.0  # seconds
 _SWEEP = "hashtext('takeback sweep'), hashtext(current_schema())"
 
 
@@ -177,27 +180,47 @@ class PostgresShelf:
         finally:
             guard.connection.close()
 
-    def tidy(self, tables: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
+    def tidy(
+        self, tables: Tables, in_use: set[int], oldest: int, copying: bool, for_good: bool = False
+    ) -> None:
         """Entry by entry: nothing has to be copied for the others to go."""
+        until = time.monotonic() + (_PATIENCE if for_good else 0)
+        while self._tidied(tables, in_use, oldest, for_good) and for_good:
+            # The server may not have seen yet that a writer has gone.
+            if time.monotonic() > until:
+                raise still_held(f"{self.directory} (table shelf)")
+            time.sleep(0.05)
+
+    def _tidied(self, tables: Tables, in_use: set[int], oldest: int, for_good: bool) -> bool:
+        """Whether something was left to a process that may still name it."""
         unnamed = "NOT EXISTS (SELECT 1 FROM blob_places p WHERE p.pack = shelf.pack AND p.position = shelf.position)"
         with tables.write() as connection:
             packs = connection.execute(
-                f"SELECT DISTINCT pack FROM shelf WHERE {unnamed} AND (at <= ? OR pack = ANY (?::bigint[]))",
-                (oldest, sorted(in_use)),
+                f"SELECT DISTINCT pack FROM shelf WHERE {unnamed}"
+                " AND (?::boolean OR at <= ? OR pack = ANY (?::bigint[]))",
+                (for_good, oldest, sorted(in_use)),
             ).fetchall()
             gone: list[tuple[Any, ...]] = []
+            left = False
             for (pack,) in packs:
                 # A process that has put a blob there and not committed it yet holds this lock.
                 if connection.execute("SELECT pg_try_advisory_xact_lock(?::bigint)", (pack,)).fetchone()[0]:
                     gone += connection.execute(
                         f"DELETE FROM shelf WHERE pack = ? AND {unnamed} RETURNING pack, position", (pack,)
                     ).fetchall()
+                else:
+                    left = True
+            if (
+                self._objects and gone and for_good
+            ):  # nothing names them; killed in between, they go once more
+                self._objects.delete([name_of(pack, position) for pack, position in gone])
             in_use.update(
                 row[0] for row in connection.execute("SELECT DISTINCT pack FROM blob_places").fetchall()
             )
-        if self._objects and gone:
+        if self._objects and gone and not for_good:
             # After the rows: killed in between, an object is left that nothing names, never a name without its object.
             self._objects.delete([name_of(pack, position) for pack, position in gone])
+        return left
 
     def close(self) -> None:
         self.release()

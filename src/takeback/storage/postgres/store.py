@@ -11,8 +11,9 @@ from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnre
 from takeback.model.record import Record
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, tables
+from takeback.storage.bodies import deflated
 from takeback.storage.owners import alive, machine
-from takeback.storage.postgres.connection import SCHEMA, Address, address_of, connect, driver
+from takeback.storage.postgres.connection import SCHEMA, Address, address_of, connect, driver, translated
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
 from takeback.storage.postgres.journal import LeasesAtHome, PostgresJournal, PostgresLeases
 from takeback.storage.store import Store, unfinished
@@ -104,8 +105,15 @@ def refuse_newer(version: int | None, address: Address) -> None:
         )
 
 
+_REWRITTEN = (
+    "records", "effects", "runs", "targets", "projects", "scopes", "signals", "in_flight",
+    "blobs", "blob_places", "blob_refs", "blob_origins", "shelf", "redacting",
+)  # fmt: skip
+
+
 class PostgresStore(Store):
     _RETIRE, _REOPEN = tables.POSTGRES, tables.POSTGRES_AGAIN
+    REDACTED_COLUMNS = ", key = CASE WHEN key IS NOT NULL THEN '' END, resource = NULL"
 
     def __init__(self, database: PostgresDatabase, path: str, found: "_Found") -> None:
         super().__init__(database.address.shown, path, database, found.settings, found.retired)
@@ -148,6 +156,27 @@ class PostgresStore(Store):
 
     def adopting(self, original: Callable[[], Record]) -> PostgresJournal:
         return PostgresJournal(self.server, lambda: original().at, original)
+
+    def kept_body(self, body: bytes) -> str | bytes:
+        return deflated(body)
+
+    def rename_signal(self, connection: Any, seq: int, name: str) -> None:
+        connection.execute("UPDATE signals SET name = ? WHERE seq = ?", (name, seq))
+
+    def rewrite(self) -> tuple[str, ...]:
+        session = self.server.another()
+        try:
+            for table in _REWRITTEN:
+                session.execute(f"VACUUM (FULL) {table}")
+        except driver().Error as error:
+            raise translated(error) from error
+        finally:
+            session.connection.close()
+        return (
+            "The server's write-ahead log, its archive, replicas and backups still hold what was erased, until they are"
+            " recycled.",
+            *(["Versions that the bucket keeps of deleted objects are not removed."] if self.objects else []),
+        )
 
     def keep_settings(self, settings: dict[str, int]) -> None:
         with self.together() as connection:

@@ -205,7 +205,19 @@ class SqliteDatabase:
     def only_read(self) -> bool:
         """Whether what could be made again must not be written into the file: it is read-only, or of format 1, which
         nothing but a change may upgrade."""
-        return self.read_only or (self._older is not None and not self._file)
+        return self.read_only or self.is_older
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the tables are those of an older format."""
+        return self._older is not None and not self._file
+
+    def rewrite(self) -> None:
+        """Every page anew, without what was deleted; then nothing of before is left in the write-ahead file either."""
+        with self.lock, self._translated():
+            self._connection.execute("PRAGMA secure_delete=ON")
+            self._connection.execute("VACUUM")
+        self.fold_in()
 
     def _leave_copy(self) -> None:
         if self._file:

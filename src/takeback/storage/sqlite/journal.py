@@ -10,7 +10,8 @@ from takeback.model.change import Change
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
 from takeback.model.lifecycle import OF_EFFECTS, told
-from takeback.model.record import GENESIS, HASH, Draft, Flaw, Kind, Record, is_tied, new_salt
+from takeback.model.record import GENESIS, HASH, Draft, Flaw, Kind, Record, is_erased, is_tied, new_salt
+from takeback.model.redaction import as_read
 from takeback.model.resource import Project, Scope, ancestors
 from takeback.model.run import Lease, RunInfo
 from takeback.storage.bodies import read, whole
@@ -404,4 +405,5 @@ def _vouched(row: Row, previous: bytes | None) -> Record:
     body, hash, seal = whole(kept), hash[:HASH], hash[HASH:]
     if not is_tied((previous or GENESIS)[:HASH], (seq, kind, run, effect, at, body, hash), seal):
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")
-    return Record(seq, Kind(kind), run, effect, at, read(body), hash, seal)
+    said = as_read(read(body)) if is_erased(seal) else read(body)
+    return Record(seq, Kind(kind), run, effect, at, said, hash, seal)

@@ -15,6 +15,7 @@ from takeback.model.record import Record
 from takeback.model.resource import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, tables
+from takeback.storage.bodies import shortened
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.notes import OWNER, Witness
 from takeback.storage.owners import alive_beside
@@ -131,6 +132,16 @@ class DiskStore(Store):
 
     def adopting(self, original: Callable[[], Record]) -> SqliteJournal:
         return SqliteJournal(self._sqlite, lambda: original().at, original)
+
+    def redacting(self) -> tuple[bytes, ...]:
+        return () if self._sqlite.is_older else super().redacting()
+
+    def kept_body(self, body: bytes) -> str | bytes:
+        return shortened(body)
+
+    def rewrite(self) -> tuple[str, ...]:
+        self._sqlite.rewrite()
+        return ()
 
     def keep_settings(self, settings: dict[str, int]) -> None:
         if settings:

@@ -139,6 +139,12 @@ def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Repl
             "permissionDecision": "deny",
             "permissionDecisionReason": refusal_in(NAME, answer),
         }
+    elif answer.asks and event.kind is Kind.BEFORE_CALL:
+        told["hookSpecificOutput"] = {
+            "hookEventName": name,
+            "permissionDecision": "ask",
+            "permissionDecisionReason": answer.asks,
+        }
     elif answer.refusal and event.kind is Kind.PROMPT:
         told |= {"decision": "block", "reason": refusal_in(NAME, answer)}
     elif (context := said(answer)) and name in _SHOWS:

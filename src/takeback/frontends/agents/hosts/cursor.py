@@ -110,6 +110,8 @@ def answer(event: Event, payload: Mapping[str, Any], answer: HookAnswer) -> Repl
     if answer.refusal and event.kind is Kind.BEFORE_CALL:
         reason = refusal_in(NAME, answer)
         told |= {"permission": "deny", "user_message": reason, "agent_message": reason}
+    elif answer.asks and event.kind is Kind.BEFORE_CALL:
+        told |= {"permission": "ask", "user_message": answer.asks, "agent_message": answer.asks}
     elif answer.refusal and event.kind is Kind.PROMPT:
         told |= {"continue": False, "user_message": refusal_in(NAME, answer)}
     elif (context := said(answer)) and name in _SHOWS:

@@ -46,6 +46,32 @@ def examine(path: str, here: str) -> Iterator[Finding]:
         yield from _filesystem("here", here)
     yield from _sandbox(nearest(whole))
     yield _protection()
+    yield _approvals(whole)
+
+
+def _approvals(store: str) -> Finding:
+    """Whether a yes can be proven to be a person's: agents usually work as the owner of the store."""
+    from takeback.storage.people_files import people_here
+
+    try:
+        people = people_here()
+    except TakebackError as error:
+        return Finding("approvals", BAD, str(error), error.hint or "Correct the file.")
+    try:
+        agent = os.stat(store).st_uid
+    except OSError:
+        agent = os.geteuid()
+    keyed = [one.name for one in people.approvers if one.key and agent != 0 and one.owner not in (-1, agent)]
+    if keyed:
+        named = f"{', '.join(keyed)} can prove an approval with a key"
+        must = "; every approval must be proven" if people.proven else ""
+        return Finding("approvals", GOOD, f"{named}{must}")
+    return Finding(
+        "approvals",
+        WEAK,
+        f"not proven: whoever approves as uid {agent}, the user of agents, could be an agent",
+        "`takeback approver new NAME` makes a key for a person; docs/guides/approvals-for-a-team.md.",
+    )
 
 
 def at_work(store: Store) -> Iterator[Finding]:

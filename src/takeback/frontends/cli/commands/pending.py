@@ -1,21 +1,26 @@
 """`pending`: what waits for an approval."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.api.store import now
 from takeback.audit.views import effect_json
-from takeback.frontends.cli.command import SECRETS, Asked, Command, Does
+from takeback.frontends.cli.command import SECRETS, Asked, Command, Does, flag, number_of, option
 from takeback.frontends.cli.output.screen import Screen, ahead, clean, from_here, when
 from takeback.frontends.cli.session.store import nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect
+from takeback.model.ids import short
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.api.notices import Sent
 
 
 def _pending(asked: Asked) -> int:
     screen = asked.screen
+    if asked.options.send:
+        return _send(asked)
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:
@@ -28,6 +33,31 @@ def _pending(asked: Asked) -> int:
         else:
             screen.hint("`takeback approve ID` or `takeback deny ID`.")
     return 0
+
+
+def _send(asked: Asked) -> int:
+    """Everyone is told; what does not arrive is tried again, as long as `--wait` says."""
+    from takeback.api.notices import next_try, tell_people
+
+    until = time.monotonic() + asked.options.wait
+    sent: list[Sent] = []
+    if nothing_yet(asked):
+        return tell_nothing(asked, [])
+    with opened(asked) as tb:
+        while True:
+            sent += tell_people(opened_of(tb))
+            due = next_try(opened_of(tb))
+            left = until - time.monotonic()
+            if due is None or left <= 0:
+                break
+            time.sleep(min(left, max(0.2, (due - now()) / 1_000_000), 5))
+    asked.screen.give([one._asdict() for one in sent])
+    for one in sent:
+        how = f"not sent: {one.trouble}" if one.trouble else "answered" if one.answered else "sent"
+        asked.screen.say(f"{short(one.effect)} to {clean(one.receiver)}: {clean(how)}")
+    if not sent:
+        asked.screen.say("Nobody has to be told of anything now.")
+    return 5 if any(one.trouble for one in sent) and due is not None else 0
 
 
 def proposal_json(tb: "Takeback", effect: Effect) -> dict[str, Any]:
@@ -68,4 +98,9 @@ def say_proposal(screen: Screen, tb: "Takeback", effect: Effect) -> None:
         screen.say(f"          yes from {clean(said.by.in_words())}")
 
 
-COMMAND = Command(_pending, (SECRETS,), does=Does.LOOKS)
+_ARGUMENTS = (
+    SECRETS,
+    flag("--send", "tell those whom [notify] in the configuration names, and take their answers"),
+    option("--wait", "S", "with --send: try again for so many seconds", type=number_of, default=0),
+)
+COMMAND = Command(_pending, _ARGUMENTS, does=Does.LOOKS)

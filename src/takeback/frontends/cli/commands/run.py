@@ -140,8 +140,22 @@ def _run(asked: Asked) -> int:
             )
             tb.close()
             return _in_place(asked, argv)
+        if not options.dry_run and _place(asked, tb, argv) == "in place":
+            tb.close()
+            return _in_place(asked, argv)
         outcome = _carried_out(asked, tb, argv, limit, request)
         return _told(asked, tb, outcome)
+
+
+def _place(asked: Asked, tb: "Takeback", argv: list[str]) -> str:
+    """Where a rule wants it to run; empty without one."""
+    from takeback.engine.guards import policy_says
+    from takeback.model.change import Change
+    from takeback.model.resource import file_resource
+
+    here_now = file_resource(directory_of(None))
+    change = Change("command", "run", here_now, shown(tuple(argv)), {"argv": list(argv)})
+    return policy_says(opened_of(tb).parts, "", agent_of(asked), change).place
 
 
 def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:

@@ -7,6 +7,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.api import now, opened_of
 from takeback.audit.diff import in_words
 from takeback.audit.views import effect_json, record_json
+from takeback.engine.redacted import redacted_by
 from takeback.frontends.cli.command import SECRETS, Asked, Command, Does, positional
 from takeback.frontends.cli.output.attention import call_json, facts_of_call, standing_of
 from takeback.frontends.cli.output.log_table import moves_in, named_move, partly_undone
@@ -128,7 +129,9 @@ def _state(tb: "Takeback", screen: Screen, effect: Effect, undone: Sequence[str]
         told += f", by {short(effect.undone_by)}"
     if effect.accepted:
         told += ", accepted" + (" with its run" if effect.accepted_by == "run" else "")
-    if effect.forgotten:
+    if effect.redacted:
+        told += f", redacted{redacted_by(tb.store.journal, effect)}: what it did is not known any more"
+    elif effect.forgotten:
         told += ", forgotten: it can no longer be undone"
     return f"{told}: {clean(effect.note)}" if effect.note else told
 
