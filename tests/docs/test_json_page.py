@@ -43,6 +43,7 @@ COMMANDS = {
     "recover": "recover",
     "verify": "verify",
     "doctor": "doctor",
+    "rehearse": "rehearse --all --dry-run",
     "hook": "hook status",
     "forget": "forget --dry-run",
     "sweep": "sweep",
