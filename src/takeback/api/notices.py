@@ -36,7 +36,7 @@ class Told(NamedTuple):
     done: bool = False
 
 
-class Sent(NamedTuple):
+class Notice(NamedTuple):
     """One try to tell someone of one proposal."""
 
     effect: str
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
     answered: bool = False
 
 
-def tell_people(opened: OpenStore, at: int = 0) -> list[Sent]:
+def tell_people(opened: OpenStore, at: int = 0) -> list[Notice]:
     """Send what is due, once each; another process that sends just now is left to it. What could not be sent stays."""
     people = opened.parts.people()
     if not people.tells:
@@ -63,7 +63,7 @@ def next_try(opened: OpenStore) -> int | None:
     return min((one.next for one in due if not one.done), default=None)
 
 
-def _told(opened: OpenStore, people: People, at: int) -> Iterator[Sent]:
+def _told(opened: OpenStore, people: People, at: int) -> Iterator[Notice]:
     waiting = _waiting(opened)
     names = {one.effect.id for one in waiting}
     box = {key: told for key, told in _read(opened.store.path).items() if key.partition(" ")[0] in names}
@@ -96,7 +96,7 @@ def _receivers(people: People) -> list[str]:
 
 def _send(
     opened: OpenStore, people: People, receiver: str, proposal: "Proposal", tries: int
-) -> tuple[Sent, bool]:
+) -> tuple[Notice, bool]:
     """And whether to send it again."""
     effect = proposal.effect
     try:
@@ -108,11 +108,11 @@ def _send(
             hook = next(one for one in people.webhooks if one.name == receiver)
             return _posted(opened, hook, proposal, tries)
     except (OSError, TakebackError, ValueError) as error:
-        return Sent(effect.id, receiver, str(error) or type(error).__name__), True
-    return Sent(effect.id, receiver), False
+        return Notice(effect.id, receiver, str(error) or type(error).__name__), True
+    return Notice(effect.id, receiver), False
 
 
-def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) -> tuple[Sent, bool]:
+def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) -> tuple[Notice, bool]:
     effect = proposal.effect
     message = {
         "takeback": "proposal 1",
@@ -122,14 +122,14 @@ def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) 
     }
     code, said = post(hook, json.dumps(message).encode())
     if not 200 <= code < 300:
-        return Sent(effect.id, hook.name, f"{hook.url} answered {code}"), True
+        return Notice(effect.id, hook.name, f"{hook.url} answered {code}"), True
     with suppress(ValueError):
         given = json.loads(said) if said.strip() else None
         if isinstance(given, dict) and given.get("takeback") == "answer 1":  # pyright: ignore[reportUnknownMemberType]
             found: dict[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
             answer(opened, found)
-            return Sent(effect.id, hook.name, answered=True), False
-    return Sent(effect.id, hook.name), code == _RECEIVED_LATER
+            return Notice(effect.id, hook.name, answered=True), False
+    return Notice(effect.id, hook.name), code == _RECEIVED_LATER
 
 
 def post(hook: Webhook, body: bytes) -> tuple[int, bytes]:
