@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from takeback.engine.approval import Proposal
     from takeback.model.effect import Effect
 
-OUTBOX = "outbox.json"  # in the store's directory on this machine: what was told to whom
+OUTBOX = "outbox.json"  # in the store's directory on this machine: which receiver heard of which proposal
 MAIL, DESKTOP = "mail", "desktop"
 _SECOND = 1_000_000
 _FIRST, _LONGEST = 5 * _SECOND, 900 * _SECOND  # between two tries
@@ -37,7 +37,7 @@ class Told(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """One try to tell someone of one proposal."""
+    """One message about a proposal, sent or not."""
 
     effect: str
     receiver: str
@@ -216,7 +216,7 @@ def _alone(store: str) -> Iterator[bool]:
 
 
 def _read(store: str) -> dict[str, Told]:
-    """One that cannot be read is as none: then everyone is told once more."""
+    """One that cannot be read is as none: then each receiver hears of it once more."""
     try:
         with open(os.path.join(store, OUTBOX), encoding="utf-8") as file:
             return {key: Told(*told) for key, told in json.load(file).items()}
@@ -232,7 +232,7 @@ def tell_later(opened: OpenStore, effect: "Effect") -> None:
     """A proposal was made: a process of its own sends, so that the agent waits for no receiver."""
     import subprocess
 
-    with suppress(TakebackError, OSError):  # the proposal stands, and whoever sends next finds it
+    with suppress(TakebackError, OSError):  # the proposal stands, and the next that sends finds it
         if not opened.parts.people().tells:
             return
         subprocess.Popen(
