@@ -178,7 +178,14 @@ def _in_words(proposal: "Proposal") -> str:
         f"Look: takeback show {name}",
         f"Decide: takeback approve {name}   or   takeback deny {name}",
     ]
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines) + "\n"
+    return "".join(f"{_shown(line)}\n" for line in lines)
+
+
+def _shown(text: str) -> str:
+    """One line, without secrets: mail and desktop are read by more than those who decide."""
+    from takeback.policy.secrets import masked
+
+    return "".join(c if c.isprintable() else " " for c in masked(text))
 
 
 def _mail(mail: Mail, text: str, subject: str) -> None:
@@ -187,7 +194,7 @@ def _mail(mail: Mail, text: str, subject: str) -> None:
 
     message = EmailMessage()
     message["From"], message["To"] = mail.sender, ", ".join(mail.to)
-    message["Subject"] = "".join(c if c.isprintable() else " " for c in subject)[:200]
+    message["Subject"] = _shown(subject)[:200]
     message.set_content(text)
     host, _, port = mail.server.partition(":")
     with smtplib.SMTP(host, int(port or 25), timeout=_PATIENCE) as server:
@@ -198,7 +205,7 @@ def _desktop(title: str, text: str) -> None:
     import subprocess
 
     shown = subprocess.run(
-        ["notify-send", "--app-name=takeback", "--", title[:100], text],
+        ["notify-send", "--app-name=takeback", "--", _shown(title)[:100], text],
         check=False, timeout=_PATIENCE, capture_output=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if shown.returncode:
