@@ -7,8 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, stopping, upkeep, workflows
-from takeback.api import redact as redacting
+from takeback.api import decisions, proof, redacting, stopping, upkeep, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -237,6 +236,7 @@ class Takeback:
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
+    accept_residue = _handed(decisions.accept_residue)
     stop = _handed(stopping.stop)
     lift = _handed(stopping.lift)
     stops = _handed(stopping.stops)
@@ -260,6 +260,9 @@ class Takeback:
     unprotect = _handed(upkeep.unprotect)
     sweep = _handed(upkeep.sweep)
     copy_to = _handed(upkeep.copy_to)
+    anchor = _handed(proof.anchor)
+    check_anchors = _handed(proof.check_anchors)
+    proof_level = _handed(proof.proof_level)
 
     def size(self) -> int:
         """The size of the store on disk, in bytes."""

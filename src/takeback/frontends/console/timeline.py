@@ -48,6 +48,7 @@ def page(visit: Visit) -> Answer:
     tb, query, word = visit.tb, _query(visit), visit.word("q")
     if goes_to := _named(tb, word):
         return Sent(goes_to)
+    newest = tb.store.journal.newest()  # before what is shown, so that nothing newer is taken for shown
     found = _found(tb, query, word, visit.word("since"))
     fields = {name: visit.word(name) for name in FILTERS}
     first = not visit.number("before")
@@ -57,13 +58,13 @@ def page(visit: Visit) -> Answer:
         "narrowed": any(fields.values()),
         "older": address("/", **fields, before=found.before) if found.before else "",
         "newest": address("/", **fields),
-        "here": address("/", **fields, before=visit.number("before")),
+        "this_page": address("/", **fields, before=visit.number("before")),
         "is_first": first,
         "looked_at": found.looked_at,
         "projects": projects(tb),
         "agents": agents(tb),
         "states": [state.value for state in State],
-        "newest_seq": tb.store.journal.newest(),
+        "newest_seq": newest,
     }
     return Shown("timeline_part.html" if visit.is_part else "timeline.html", data)
 

@@ -55,7 +55,9 @@
   }
 
   if (document.querySelector("header nav")) {
-    var seq = null, news = new EventSource("/events");
+    // What the page shows may be older than the first event.
+    var shown = document.querySelector("[data-seq]");
+    var seq = shown ? Number(shown.dataset.seq) : null, news = new EventSource("/events");
     news.onmessage = function (event) {
       var now = JSON.parse(event.data).seq;
       if (seq !== null && now !== seq) htmx.trigger(document.body, "news");
