@@ -48,6 +48,7 @@ COMMANDS = {
     "forget": "forget --dry-run",
     "sweep": "sweep",
     "redact": "redact @~1 --dry-run",
+    "policy": "policy check",
     "store": "store make",
     "settle": "settle {doubtful} --did-not-happen",
     "pending": "pending {waiting}",
