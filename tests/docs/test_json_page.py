@@ -48,6 +48,7 @@ COMMANDS = {
     "sweep": "sweep",
     "store": "store make",
     "settle": "settle {doubtful} --did-not-happen",
+    "stop": "stop --agent nobody",
     "pending": "pending {waiting}",
     "approve": "approve {waiting} --by bea --answer by~hand",
     "deny": "deny {waiting} --by bea",
