@@ -51,6 +51,7 @@ COMMANDS = {
     "policy": "policy check",
     "store": "store make",
     "settle": "settle {doubtful} --did-not-happen",
+    "stop": "stop --agent nobody",
     "pending": "pending {waiting}",
     "approve": "approve {waiting} --by bea --answer by~hand",
     "deny": "deny {waiting} --by bea",
