@@ -204,9 +204,8 @@ def test_the_result_of_a_tool_is_no_markup(console: Running, tb: Takeback) -> No
     def say(words: str) -> dict[str, str]:
         return {"said": HOSTILE}
 
-    with pytest.raises(takeback.AwaitingApproval):
-        with tb.run("say", agent="talker") as run:
-            run.call(say, words=HOSTILE)
+    with pytest.raises(takeback.AwaitingApproval), tb.run("say", agent="talker") as run:
+        run.call(say, words=HOSTILE)
     waiting = tb.pending()
 
     got = console.client().get("/approvals" if waiting else "/")

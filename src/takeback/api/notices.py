@@ -15,6 +15,7 @@ from takeback.errors import Misuse, TakebackError
 from takeback.model.approver import Mail, People, Webhook
 from takeback.model.descriptor import Descriptor
 from takeback.model.ids import short
+from takeback.policy.secrets import masked
 from takeback.storage import disk
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def _send(
     effect = proposal.effect
     try:
         if receiver == MAIL:
-            _mail(people.mail, _in_words(proposal), f"takeback: {effect.change.summary}")
+            _mail(people.mail, _in_words(proposal), masked(f"takeback: {effect.change.summary}"))
         elif receiver == DESKTOP:
-            _desktop(effect.change.summary, _in_words(proposal))
+            _desktop(masked(effect.change.summary), _in_words(proposal))
         else:
             hook = next(one for one in people.webhooks if one.name == receiver)
             return _posted(opened, hook, proposal, tries)
@@ -178,7 +179,7 @@ def _in_words(proposal: "Proposal") -> str:
         f"Look: takeback show {name}",
         f"Decide: takeback approve {name}   or   takeback deny {name}",
     ]
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines) + "\n"
+    return "\n".join("".join(c if c.isprintable() else " " for c in masked(line)) for line in lines) + "\n"
 
 
 def _mail(mail: Mail, text: str, subject: str) -> None:
