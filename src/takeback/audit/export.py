@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from takeback.audit import questions, verifier
-from takeback.audit.anchors import Checked, ProofLevel, name_of
-from takeback.audit.figures import Figures, figures
+from takeback.audit.anchors import AnchorCheck, ProofLevel, name_of
+from takeback.audit.figures import ActivityFigures, figures
 from takeback.audit.page import page
 from takeback.audit.verifier import anchor_json, fingerprint
 from takeback.audit.views import iso
@@ -50,7 +50,7 @@ class BundleWish(NamedTuple):
     seed: str = "1"
 
 
-def export(store: Store, look: Checked, level: ProofLevel, wish: BundleWish) -> Exported:
+def export(store: Store, look: AnchorCheck, level: ProofLevel, wish: BundleWish) -> Exported:
     packed = wish.path.endswith((".tar.gz", ".tgz"))
     target = os.path.abspath(wish.path)
     if os.path.lexists(target):
@@ -89,7 +89,7 @@ def _cleared(staged: str) -> Iterator[None]:
             os.unlink(f"{staged}.tar.gz")
 
 
-def _write(store: Store, look: Checked, level: ProofLevel, wish: BundleWish, place: str) -> int:
+def _write(store: Store, look: AnchorCheck, level: ProofLevel, wish: BundleWish, place: str) -> int:
     with _file(place, "records.jsonl") as file:
         for line in record_lines(store, look.chain.last, wish.with_content):
             file.write(line)
@@ -220,7 +220,9 @@ def _pack(place: str, target: str) -> None:
 # The answers.
 
 
-def answered(store: Store, look: Checked, level: ProofLevel, found: Figures, seed: str) -> dict[str, Any]:
+def answered(
+    store: Store, look: AnchorCheck, level: ProofLevel, found: ActivityFigures, seed: str
+) -> dict[str, Any]:
     needed, kept = questions.approvals(store), questions.retention(store)
     chosen = questions.sample(store, SAMPLE, seed)
     oldest = iso(kept.oldest)
@@ -259,7 +261,7 @@ def answered(store: Store, look: Checked, level: ProofLevel, found: Figures, see
     }
 
 
-def proof_json(look: Checked, level: ProofLevel) -> dict[str, Any]:
+def proof_json(look: AnchorCheck, level: ProofLevel) -> dict[str, Any]:
     return {
         "sound": look.sound,
         "findings": [one.text for one in look.judgement.findings],
