@@ -36,6 +36,7 @@ FILES = {
         second_eyes_paths some_paths sql stuck taking_back telling terminal unprotect upkeep
     """,
     "git": "git_killed git_objects git_some_paths git_undo",
+    "proof": "audit_commands bundle places questions",
     "remote": "copying many_runs reconnecting",
     "sandbox": "command",
     "sql": """

@@ -47,6 +47,7 @@ COMMANDS = {
     "forget": "forget --dry-run",
     "sweep": "sweep",
     "redact": "redact @~1 --dry-run",
+    "audit": "audit verify",
     "store": "store make",
     "settle": "settle {doubtful} --did-not-happen",
     "pending": "pending {waiting}",
