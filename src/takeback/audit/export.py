@@ -16,7 +16,7 @@ from takeback.audit.verifier import anchor_json, fingerprint
 from takeback.audit.views import iso
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.model.record import HASH, Kind, canonical, covered
-from takeback.policy.secrets import masked_json
+from takeback.policy.secrets import masked_json, may_hold_secret
 from takeback.storage.bodies import whole
 from takeback.storage.sqlite.check import page_of_records
 from takeback.storage.store import Store
@@ -157,7 +157,7 @@ def _body(kept: str | bytes, seal: bytes, with_content: bool) -> dict[str, Any]:
         return told | {"raw": base64.b64encode(kept if isinstance(kept, bytes) else kept.encode()).decode()}
     try:
         body = json.loads(raw)
-        shown = masked_json(body)
+        shown = masked_json(body) if may_hold_secret(raw.decode("utf-8", "replace")) else body
         if shown != body and not with_content:
             return {"masked": shown} | ({"commitment": covered(seal, raw).hex()} if seal else {})
         if canonical(body) == raw:
