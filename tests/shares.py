@@ -37,6 +37,7 @@ FILES = {
     """,
     "git": "git_killed git_objects git_some_paths git_undo",
     "rehearse": "as_user calls due files killed plans",
+    "proof": "audit_commands bundle places questions",
     "remote": "copying many_runs reconnecting",
     "sandbox": "command",
     "sql": """

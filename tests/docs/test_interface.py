@@ -59,11 +59,12 @@ COMMAND_LINE = {
     "rehearse": "--run --plan --all --due --dry-run",
     "forget": "--dry-run",
     "sweep": "",
+    "audit": "",
     "redact": "--match --with-shared --why --by --yes --dry-run",
     "worker": "--until-idle",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "console", "environment", "iac", "mcp", "policy",
+    "config", "console", "environment", "iac", "mcp", "policy",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 
@@ -137,8 +138,8 @@ PYTHON: dict[Any, dict[str, str]] = {
 }
 # All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
 PUBLIC_NAMES = {
-    Takeback: "accept accept_residue apply approve checkpoints close copy_to dead_runs deny discard effect effects "
-    "find_run finish_watch forget given_up keep lift path pending pin proposals recover recovered redact redo rehearse "
+    Takeback: "accept accept_residue anchor apply approve check_anchors checkpoints close copy_to dead_runs deny discard effect effects "
+    "find_run finish_watch forget given_up keep lift path pending pin proof_level proposals recover recovered redact redo rehearse "
     "result resume rows run runs session settle signal size stop stops store submit sweep tell undo undo_to unpin "
     "unprotect unrecovered verify work",
     Run: "accept agent apply call call_all canary checkpoint chmod close command delete discard edit_config effects fork id "

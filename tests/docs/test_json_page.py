@@ -49,6 +49,7 @@ COMMANDS = {
     "sweep": "sweep",
     "redact": "redact @~1 --dry-run",
     "policy": "policy check",
+    "audit": "audit verify",
     "store": "store make",
     "settle": "settle {doubtful} --did-not-happen",
     "stop": "stop --agent nobody",

@@ -129,6 +129,20 @@ def _joined(found: Iterable[SecretPlace]) -> list[SecretPlace]:
     return told
 
 
+def may_hold_secret(text: str) -> bool:
+    """Of JSON as text: False means that `masked_json` would change nothing. Much faster, for many records."""
+    plain = text.replace('"key":""', "").replace("file://", "")  # in nearly every record
+    lower = plain.lower()
+    return (
+        "\\" in plain  # what is escaped may look otherwise
+        or "://" in plain
+        or PRIVATE_KEY in plain
+        or PUTTY_KEY in plain
+        or any(hint in lower for hint in (*HINTS, *HEADERS))
+        or any(sign in plain for sign, _ in SIGNS)
+    )
+
+
 # -- finding
 
 
