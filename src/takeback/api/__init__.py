@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, redacting, upkeep, workflows
+from takeback.api import decisions, redaction, upkeep, workflows
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Renamed
@@ -249,7 +249,7 @@ class Takeback:
     dead_runs = _handed(upkeep.dead_runs)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)
-    redact = _handed(redacting.redact)
+    redact = _handed(redaction.redact)
     unprotect = _handed(upkeep.unprotect)
     sweep = _handed(upkeep.sweep)
     copy_to = _handed(upkeep.copy_to)
