@@ -1,10 +1,12 @@
 """`console`: a page in the browser that shows what happened and takes it back."""
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Does, filled, flag, number_of, option, repeated
+from takeback.frontends.cli.output.screen import put_whole
 from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, store_path
 from takeback.model.words import install_hint
 
@@ -95,11 +97,13 @@ def _serve(asked: Asked, wishes: "ServingWishes") -> int:
         first = not told
         told.append(served)
         screen = asked.screen
-        if first:
-            screen.give({"address": served.address, "link": served.link})
+        # Whole: the token in the link is for the reader, and it works once.
+        if screen.json:
+            put_whole(json.dumps({"address": served.address, "link": served.link}))
+        elif first:
             screen.say(f"The console is at {served.address}. Ctrl-C ends it.")
-        if served.link:
-            screen.say(f"{'Open' if first else 'For another browser'}: {served.link}")
+        if served.link and not screen.json:
+            put_whole(f"{'Open' if first else 'For another browser'}: {served.link}")
         sys.stdout.flush()
         if first and asked.options.open:
             import webbrowser
