@@ -57,9 +57,10 @@ COMMAND_LINE = {
     "forget": "--dry-run",
     "sweep": "",
     "worker": "--until-idle",
+    "console": "--port --host --open --team",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "console", "environment", "events", "iac", "mcp", "policy", "redact", "rehearse", "stop",
+    "audit", "config", "environment", "events", "iac", "mcp", "policy", "redact", "rehearse", "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 

@@ -19,6 +19,12 @@ _ARGUMENTS = (
     option("--port", "N", "the port (0: any free one)", type=number_of, default=0),
     option("--host", "ADDRESS", "the address to listen on (127.0.0.1)", type=filled, default="127.0.0.1"),
     flag("--open", "open it in the browser"),
+    option(
+        "--metrics-token",
+        "FILE",
+        "a program with the token in FILE may read /metrics (Authorization: Bearer …)",
+        type=filled,
+    ),
     flag("--team", "people sign in with accounts", _TEAM),
     option("--accounts", "FILE", "the accounts; else ~/.config/takeback/console.json", _TEAM, type=filled),
     repeated("--origin", "URL", "an address by which browsers reach it", _TEAM),
@@ -82,6 +88,7 @@ def _wishes(asked: Asked) -> "ServingWishes":
         options.proxy_secret or "",
         options.certificate or "",
         options.tls_key or "",
+        options.metrics_token or "",
     )
     refuse_open(wishes)
     return wishes
