@@ -317,6 +317,9 @@ def _functions(file: str, name: str) -> list[ast.FunctionDef]:
     ]
 
 
+_RENAMED = {"undoing": "undo", "redacting": "redact", "rehearsing": "rehearse"}  # as `api` imports them
+
+
 def _written(node: ast.stmt, file: str) -> ast.FunctionDef | None:
     """A method as it stands, or the function of another file that `name = _handed(module.name)` hands over to."""
     if isinstance(node, ast.FunctionDef):
@@ -325,7 +328,7 @@ def _written(node: ast.stmt, file: str) -> ast.FunctionDef | None:
         case ast.Assign(
             [ast.Name(name)], ast.Call(ast.Name("_handed"), [ast.Attribute(ast.Name(owner), known)])
         ):
-            place = "store" if owner == "OpenStore" else {"undoing": "undo"}.get(owner, owner)
+            place = "store" if owner == "OpenStore" else _RENAMED.get(owner, owner)
             tree = _tree(f"{Path(file).parent}/{place}.py")
             holder = next((one for one in tree.body if _named(one, owner)), tree)
             found = next(one for one in holder.body if _named(one, known))

@@ -53,14 +53,16 @@ COMMAND_LINE = {
     "settle": "--dry-run",
     "recover": "--dry-run",
     "verify": "--read-data",
+    "events": "--follow --after --since --only --run --agent --metrics",
     "doctor": "",
     "forget": "--dry-run",
     "sweep": "",
+    "redact": "--match --with-shared --why --by --yes --dry-run",
     "worker": "--until-idle",
     "console": "--port --host --open --team",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "environment", "events", "iac", "mcp", "policy", "redact", "rehearse", "stop",
+    "audit", "config", "environment", "iac", "mcp", "policy", "redact", "rehearse", "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 
@@ -135,7 +137,7 @@ PYTHON: dict[Any, dict[str, str]] = {
 # All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
 PUBLIC_NAMES = {
     Takeback: "accept apply approve checkpoints close copy_to dead_runs deny discard effect effects find_run "
-    "finish_watch forget given_up keep path pending pin proposals recover recovered redo result resume rows run "
+    "finish_watch forget given_up keep path pending pin proposals recover recovered redact redo result resume rows run "
     "runs session settle signal size store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
     Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
     "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "

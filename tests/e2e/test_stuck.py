@@ -199,3 +199,72 @@ def test_every_way_out_that_is_told_can_be_gone(takeback: CommandLine, world: Wo
 
     assert pasted(takeback, said)
     assert "stuck" not in states(takeback)
+
+
+# The ladder: each rung is recorded, and the last one is a person's.
+
+
+def rungs(takeback: CommandLine, id: str) -> list[tuple[str, str]]:
+    return [(one["rung"], one["outcome"]) for one in takeback.done("show", id, "--json").json["ladder"]]
+
+
+@pytest.mark.parametrize("stuck", [stuck_merge, stuck_undo], ids=["merge", "undo"])
+def test_every_rung_is_recorded_and_shown(
+    takeback: CommandLine, world: World, stuck: Callable[[CommandLine, World], str]
+) -> None:
+    before(world)
+    id = stuck(takeback, world)  # recovery has found it stuck
+    for _ in range(5):
+        assert takeback("recover").code == 4
+    tried = [("retry", "stuck")] * 3 + [("person", "asked")]
+    assert rungs(takeback, id) == tried
+    status = takeback.done("status")
+    assert "tried last: person: asked" in status.out
+    assert takeback.done("status", "--json").json["ladder"][-1]["rung"] == "person"
+
+    takeback.done("undo", id, "--force")
+    assert rungs(takeback, id) == [*tried, ("another way", "done")]
+    assert takeback.done("status", "--json").json["ladder"] == []
+    assert "another way: done: undo, on_conflict=force" in takeback.done("show", id).out
+
+
+@pytest.mark.parametrize("stuck", [stuck_merge, stuck_undo], ids=["merge", "undo"])
+def test_what_is_left_is_accepted_by_a_person_with_a_reason(
+    takeback: CommandLine, world: World, stuck: Callable[[CommandLine, World], str]
+) -> None:
+    before(world)
+    id = stuck(takeback, world)
+    now = files(world)
+    assert "--accept-residue" in takeback.done("show", id).out or stuck is stuck_undo
+    for refused, code in (
+        (("--accept-residue",), 2),
+        (("--accept-residue", "--happened", "--why", "so"), 2),
+        (("--happened", "--why", "so"), 2),
+    ):
+        assert takeback("settle", id, *refused).code == code
+    said = takeback("settle", id, "--accept-residue", "--why", "so", CLAUDECODE="1")
+    assert (said.code, "is for a person" in said.err) == (3, True)
+    assert takeback.done("settle", id, "--accept-residue", "--why", "so", "--dry-run").out.endswith(
+        "would be accepted.\n"
+    )
+    assert "stuck" in states(takeback)
+
+    takeback.done("settle", id, "--accept-residue", "--why", "the host is gone", "--by", "bea")
+
+    assert "stuck" not in states(takeback)
+    assert rungs(takeback, id)[-1] == ("accepted residue", "accepted")
+    shown = takeback.done("show", id)
+    assert "accepted residue: accepted by bea: the host is gone" in shown.out
+    assert "accepted" in shown.out
+    left = {name: text for name, text in files(world).items() if ".takeback" not in name}
+    assert left == {name: text for name, text in now.items() if ".takeback" not in name}
+    assert takeback.done("recover").code == 0
+    assert takeback("settle", id, "--accept-residue", "--why", "again").code == 3
+    takeback.done("verify", "--read-data")
+
+
+def test_nothing_is_left_of_what_is_not_stuck(takeback: CommandLine) -> None:
+    takeback.write("a", "x")
+    said = takeback("settle", "@", "--accept-residue", "--why", "so")
+    assert said.code == 3
+    assert "no undo of it is stuck" in said.err

@@ -12,6 +12,7 @@ import pytest
 
 import takeback
 from takeback.errors import FormatTooNew
+from takeback.runs import agent_above
 from takeback.storage.sqlite.older_format import OlderFormat
 from tests.damage import unguarded
 from tests.format.make_golden_store import place, unpack
@@ -27,6 +28,10 @@ def store(request: pytest.FixtureRequest) -> Iterator[Path]:
             yield here / "store"
         finally:
             shutil.rmtree(here)
+
+
+def _nobody(*_: object) -> None:
+    """No agent started the tests."""
 
 
 def number(store: Path) -> str:
@@ -146,3 +151,28 @@ def test_a_store_of_a_later_format_is_refused_by_name(store: Path) -> None:
     (store / "FORMAT").write_text("takeback store 4\n")
     with pytest.raises(FormatTooNew, match=r"format 4, this one knows 3"):
         takeback.open(store)
+
+
+def test_a_record_of_before_is_redacted_and_its_chain_still_holds(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hash covers the body itself, so that hash and the one before are kept; an older anchor still fits."""
+    monkeypatch.setattr(agent_above, "agent_above", _nobody)
+    old = records(store)
+    with takeback.open(store) as tb:
+        for one in tb.effects():
+            if one.pinned:
+                tb.unpin(one)
+        found = tb.redact(match="run.sh")
+        assert found.left == () and len(found.records) >= 4
+        assert tb.verify(read_data=True).findings == ()
+        assert not tb.redact(match="run.sh", dry_run=True).records
+    new = records(store)
+    assert [row[3][:32] for row in new[: len(old)]] == [row[3] for row in old]
+    with sqlite3.connect(store / "journal.db") as db, unguarded(db):
+        # The record before an erased one is exchanged, hash and all.
+        seq = min(one for one in found.records if one > 1)
+        db.execute("UPDATE records SET hash = ? WHERE seq = ?", (bytes(33), seq))
+    with takeback.open(store) as tb:
+        found_wrong = "\n".join(tb.verify().findings)
+    assert f"Record {seq} was erased, and it or the one before has another hash" in found_wrong

@@ -11,7 +11,7 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
-from takeback.model.rehearsal import Proof, Rehearsal
+from takeback.model.rehearsal import Rehearsal, Viability
 from tests.world import World
 
 
@@ -37,8 +37,8 @@ class Untouched:
         return [record.kind.value for record in self.tb.store.journal.records()]
 
 
-def proofs(found: Rehearsal) -> list[Proof]:
-    return [one.proof for one in found.rehearsed]
+def proofs(found: Rehearsal) -> list[Viability]:
+    return [one.outcome for one in found.rehearsed]
 
 
 def lose_blob(store: Path, digest: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import takeback
 from takeback.adapters.call.action import Action
 from takeback.api import Takeback, opened_of
-from takeback.model.rehearsal import Proof, Rehearsed
+from takeback.model.rehearsal import Rehearsed, Viability
 from tests.rehearse import practice
 
 
@@ -35,7 +35,7 @@ def names(*paths: Path) -> list[list[str]]:
 def test_a_call_is_made_and_undone_at_the_test_endpoint(tb: Takeback, endpoints: tuple[Path, Path]) -> None:
     told = rehearsed(tb, practice.order)
 
-    assert (told.proof, told.why) == (Proof.WORKS, "at its test endpoint")
+    assert (told.outcome, told.why) == (Viability.WORKS, "at its test endpoint")
     (made,), none = names(*endpoints)
     assert made
     assert none == []
@@ -44,22 +44,22 @@ def test_a_call_is_made_and_undone_at_the_test_endpoint(tb: Takeback, endpoints:
 def test_an_undo_that_leaves_it_there_is_caught(tb: Takeback, endpoints: tuple[Path, Path]) -> None:
     told = rehearsed(tb, practice.order_for_good)
 
-    assert told.proof is Proof.FAILS
+    assert told.outcome is Viability.FAILS
     assert "still there" in told.why
 
 
 def test_an_endpoint_that_does_not_answer_proves_nothing(tb: Takeback, endpoints: tuple[Path, Path]) -> None:
     told = rehearsed(tb, practice.order_nowhere)
 
-    assert told.proof is Proof.CANNOT
+    assert told.outcome is Viability.CANNOT
     assert "test endpoint" in told.why
 
 
 def test_without_a_test_endpoint_it_says_so(tb: Takeback, endpoints: tuple[Path, Path]) -> None:
     told = rehearsed(tb, practice.order_unrehearsed)
 
-    assert (told.proof, told.why) == (
-        Proof.CANNOT,
+    assert (told.outcome, told.why) == (
+        Viability.CANNOT,
         "tests.rehearse.practice:order_unrehearsed declares no test endpoint (rehearse=)",
     )
 
@@ -74,7 +74,7 @@ def test_an_undo_that_is_gone_is_caught_by_both(tb: Takeback, endpoints: tuple[P
     finally:
         action.way_back = way
 
-    assert [one.proof for one in (*tried, *looked)] == [Proof.FAILS, Proof.FAILS]
+    assert [one.outcome for one in (*tried, *looked)] == [Viability.FAILS, Viability.FAILS]
     assert "no undo any more" in looked[0].why
 
 
@@ -87,12 +87,12 @@ def test_a_module_that_is_gone_is_caught(tb: Takeback, endpoints: tuple[Path, Pa
     args = effect.change.args | {"action": "gone:order", "home": ["gone", "", False]}
     assert calls is not None
 
-    from takeback.engine.rehearse import Looked, look_at
+    from takeback.engine.rehearse import Fitness, look_at
 
     gone = effect._replace(change=effect.change._replace(args=args))
-    told = look_at(opened_of(tb).parts, gone, Looked({}, set()))
+    told = look_at(opened_of(tb).parts, gone, Fitness({}, set()))
 
-    assert told.proof is Proof.FAILS
+    assert told.outcome is Viability.FAILS
     assert "not available" in told.why
 
 

@@ -8,10 +8,10 @@ from takeback.audit.rehearsals import proven, unfit
 from takeback.model.record import STORE, Draft, Kind
 from takeback.model.rehearsal import (
     TOGETHER,
-    Proof,
     Rehearsal,
     Rehearsed,
     RehearsedTarget,
+    Viability,
     bodies,
     rehearsed_in,
 )
@@ -27,8 +27,8 @@ def record(tb: Takeback, *told: Rehearsed, check: bool = False) -> None:
     tb.store.journal.append(None, drafts)
 
 
-def of_file(effect: str, proof: Proof) -> Rehearsed:
-    return Rehearsed(effect, *FILE, proof, "" if proof is Proof.WORKS else "why not")
+def of_file(effect: str, proof: Viability) -> Rehearsed:
+    return Rehearsed(effect, *FILE, proof, "" if proof is Viability.WORKS else "why not")
 
 
 @pytest.fixture
@@ -40,26 +40,28 @@ def effect(tb: Takeback, world: World) -> takeback.Effect:
 
 
 def test_a_kind_is_proven_by_a_trial_and_not_by_a_look(tb: Takeback, effect: takeback.Effect) -> None:
-    record(tb, of_file(effect.id, Proof.WORKS), check=True)
+    record(tb, of_file(effect.id, Viability.WORKS), check=True)
     assert proven(tb.store.journal) == {}
 
     found = tb.rehearse(effect)
 
     (one,) = proven(tb.store.journal).items()
     assert one[0] == FILE
-    assert (one[1].proof, one[1].at, one[1].worked_at) == (Proof.WORKS, found.at, found.at)
+    assert (one[1].outcome, one[1].at, one[1].worked_at) == (Viability.WORKS, found.at, found.at)
 
 
 def test_a_failure_is_told_with_when_it_last_worked(tb: Takeback, effect: takeback.Effect) -> None:
-    record(tb, of_file(effect.id, Proof.WORKS))
+    record(tb, of_file(effect.id, Viability.WORKS))
     worked = proven(tb.store.journal)[FILE].at
-    record(tb, of_file(effect.id, Proof.CANNOT))
-    assert proven(tb.store.journal)[FILE].proof is Proof.WORKS
-    record(tb, of_file(effect.id, Proof.WORKS), of_file("x", Proof.FAILS), of_file("y", Proof.WORKS))
+    record(tb, of_file(effect.id, Viability.CANNOT))
+    assert proven(tb.store.journal)[FILE].outcome is Viability.WORKS
+    record(
+        tb, of_file(effect.id, Viability.WORKS), of_file("x", Viability.FAILS), of_file("y", Viability.WORKS)
+    )
 
     told = proven(tb.store.journal)[FILE]
 
-    assert (told.proof, told.effect) == (Proof.FAILS, "x")
+    assert (told.outcome, told.effect) == (Viability.FAILS, "x")
     assert told.worked_at >= worked
 
 
@@ -76,7 +78,7 @@ def test_due_is_one_of_each_kind_until_it_is_proven(
     found = tb.rehearse(due=True)
 
     assert {one.effect for one in found.rehearsed} == {above.id, edited.id}
-    assert proofs(found) == [Proof.WORKS, Proof.WORKS]
+    assert proofs(found) == [Viability.WORKS, Viability.WORKS]
     assert tb.rehearse(due=True).rehearsed == ()
 
 
@@ -104,10 +106,10 @@ def test_an_effect_whose_way_back_failed_is_unfit_until_it_works_or_is_undone(
 
 
 def test_many_are_divided_over_records_and_read_back() -> None:
-    targets = tuple(RehearsedTarget(f"file:///{n}", Proof.WORKS) for n in range(80))
-    bad = RehearsedTarget("file:///bad", Proof.FAILS, "gone")
+    targets = tuple(RehearsedTarget(f"file:///{n}", Viability.WORKS) for n in range(80))
+    bad = RehearsedTarget("file:///bad", Viability.FAILS, "gone")
     told = tuple(
-        Rehearsed(str(n), *FILE, Proof.FAILS, "gone", "write", (*targets, bad), 3) for n in range(450)
+        Rehearsed(str(n), *FILE, Viability.FAILS, "gone", "write", (*targets, bad), 3) for n in range(450)
     )
 
     found = bodies(Rehearsal(told))
@@ -117,7 +119,12 @@ def test_many_are_divided_over_records_and_read_back() -> None:
 
     canonical(found)
     first = rehearsed_in(Record(1, Kind.REHEARSE, STORE, "", 1, found[0], b""))[0]
-    assert (first.effect, first.proof, first.milliseconds, first.targets[0]) == ("0", Proof.FAILS, 3, bad)
+    assert (first.effect, first.outcome, first.milliseconds, first.targets[0]) == (
+        "0",
+        Viability.FAILS,
+        3,
+        bad,
+    )
 
 
 @pytest.mark.parametrize(

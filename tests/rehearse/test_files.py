@@ -10,7 +10,7 @@ import pytest
 import takeback
 from takeback.api import Takeback
 from takeback.model.record import Kind
-from takeback.model.rehearsal import Proof
+from takeback.model.rehearsal import Viability
 from tests.rehearse.conftest import Untouched, lose_blob, proofs
 from tests.world import World
 
@@ -47,8 +47,8 @@ def test_every_kind_works_and_the_world_the_store_and_the_journal_stay(
 
     found = tb.rehearse(everything=True)
 
-    assert [(one.effect, one.proof, one.why) for one in found.rehearsed] == [
-        (id, Proof.WORKS, "") for id in reversed(ids)
+    assert [(one.effect, one.outcome, one.why) for one in found.rehearsed] == [
+        (id, Viability.WORKS, "") for id in reversed(ids)
     ]
     assert untouched.seen() == untouched.before
     assert untouched.records() == [*records, Kind.REHEARSE.value]
@@ -80,7 +80,7 @@ def test_a_lost_blob_is_caught_by_a_rehearsal_and_by_a_look(
         assert untouched.seen() == untouched.before
     for found in (tried, looked):
         (told,) = [one for one in found.rehearsed if one.effect == last.id]
-        assert told.proof is Proof.FAILS
+        assert told.outcome is Viability.FAILS
         assert "is not in the store" in told.why
 
 
@@ -92,7 +92,7 @@ def test_what_someone_changed_since_is_the_conflict_that_undo_would_name(tb: Tak
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is Proof.FAILS
+    assert told.outcome is Viability.FAILS
     with pytest.raises(takeback.Conflict) as refused:
         tb.undo(effect)
     assert told.why == str(refused.value)
@@ -107,11 +107,11 @@ def test_below_later_effects_it_is_tried_only_with_them(tb: Takeback, world: Wor
     (alone,) = tb.rehearse(first).rehearsed
     both = tb.rehearse(first, cascade=True)
 
-    assert alone.proof is Proof.CANNOT
+    assert alone.outcome is Viability.CANNOT
     assert second.id[:8] in alone.why
-    assert [(one.effect, one.proof) for one in both.rehearsed] == [
-        (second.id, Proof.WORKS),
-        (first.id, Proof.WORKS),
+    assert [(one.effect, one.outcome) for one in both.rehearsed] == [
+        (second.id, Viability.WORKS),
+        (first.id, Viability.WORKS),
     ]
 
 
@@ -124,8 +124,12 @@ def test_an_effect_over_one_that_fails_is_not_said_to_work(tb: Takeback, world: 
 
     found = tb.rehearse(everything=True)
 
-    assert proofs(found) == [Proof.WORKS, Proof.FAILS, Proof.CANNOT]
-    assert proofs(tb.rehearse(everything=True, check=True)) == [Proof.WORKS, Proof.FAILS, Proof.CANNOT]
+    assert proofs(found) == [Viability.WORKS, Viability.FAILS, Viability.CANNOT]
+    assert proofs(tb.rehearse(everything=True, check=True)) == [
+        Viability.WORKS,
+        Viability.FAILS,
+        Viability.CANNOT,
+    ]
 
 
 def test_hard_links_are_tried_as_they_are(tb: Takeback, world: World) -> None:
@@ -141,7 +145,7 @@ def test_hard_links_are_tried_as_they_are(tb: Takeback, world: World) -> None:
 
     assert untouched.seen() == untouched.before
     for told in found.rehearsed:  # never a false word: what a layer cannot show is said so
-        assert told.proof is Proof.WORKS or (told.proof is Proof.CANNOT and told.why)
+        assert told.outcome is Viability.WORKS or (told.outcome is Viability.CANNOT and told.why)
 
 
 def test_a_sqlite_file_is_tried_on_its_copy_and_an_altered_table_is_caught(
@@ -159,14 +163,14 @@ def test_a_sqlite_file_is_tried_on_its_copy_and_an_altered_table_is_caught(
 
     (works,) = tb.rehearse(effect).rehearsed
 
-    assert (works.proof, works.why) == (Proof.WORKS, "")
+    assert (works.outcome, works.why) == (Viability.WORKS, "")
     assert path.read_bytes() == content
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE users DROP COLUMN name")
         connection.commit()
     (fails,) = tb.rehearse(effect).rehearsed
     (looked,) = tb.rehearse(effect, check=True).rehearsed
-    assert (fails.proof, looked.proof) == (Proof.FAILS, Proof.FAILS)
+    assert (fails.outcome, looked.outcome) == (Viability.FAILS, Viability.FAILS)
     assert "users" in fails.why
 
 
@@ -176,7 +180,13 @@ def test_a_box_is_tried_and_a_lost_layer_is_caught(tb: Takeback, world: World, s
         effect = box.run(["sh", "-c", "echo two > a"]).effect
         assert effect
         (works,) = tb.rehearse(effect).rehearsed
-        assert (works.proof, works.why) == (Proof.WORKS, "")
+        assert (works.outcome, works.why) == (Viability.WORKS, "")
+        for layer in (store / "layers").glob("*/*/"):
+            layer.rename(layer.with_name(f"{layer.name}-away"))
+        lost = [tb.rehearse(effect, check=check).rehearsed[0] for check in (False, True)]
+        for layer in (store / "layers").glob("*/*-away/"):
+            layer.rename(layer.with_name(layer.name.removesuffix("-away")))
+        assert [one.outcome for one in lost] == [Viability.FAILS, Viability.FAILS]
 
 
 def test_a_command_of_the_sandbox_is_tried(tb: Takeback, world: World) -> None:
@@ -188,7 +198,7 @@ def test_a_command_of_the_sandbox_is_tried(tb: Takeback, world: World) -> None:
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert (told.proof, told.why) == (Proof.WORKS, "")
+    assert (told.outcome, told.why) == (Viability.WORKS, "")
     assert untouched.seen() == untouched.before
 
 
@@ -201,7 +211,7 @@ def test_what_cannot_be_tried_says_why(tb: Takeback, world: World) -> None:
     (first,) = tb.rehearse(undone).rehearsed
     (second,) = tb.rehearse(undo).rehearsed
 
-    assert (first.proof, second.proof) == (Proof.CANNOT, Proof.CANNOT)
+    assert (first.outcome, second.outcome) == (Viability.CANNOT, Viability.CANNOT)
     assert "undone" in first.why
     assert undone.id[:8] in second.why
 

@@ -13,7 +13,7 @@ import pytest
 
 import takeback
 from takeback.errors import StoreFull, Unavailable
-from takeback.model.rehearsal import Proof
+from takeback.model.rehearsal import Viability
 from takeback.testing.crash import Boundaries, in_a_process, open_wrapped, wrap_system_calls
 from tests.crash.mounts import fill, tmpfs
 from tests.rehearse.conftest import Untouched
@@ -90,7 +90,7 @@ def test_killed_at_each_boundary_of_what_it_writes_itself(tmp_path: Path) -> Non
 
     def rehearse(boundaries: Boundaries) -> None:
         wrap_system_calls(boundaries)
-        tb: Any = open_wrapped(store, boundaries)
+        tb: Any = open_wrapped(str(store), boundaries)
         tb.rehearse(everything=True)
 
     total = len(in_a_process(rehearse, Boundaries()).passed)
@@ -134,10 +134,10 @@ def test_on_a_full_disk_nothing_is_said_to_work(tmp_path: Path, world: World) ->
             untouched = Untouched(tb, world)
             fill(place, leave=0)
             try:
-                outcome = {one.proof for one in tb.rehearse(everything=True).rehearsed}
+                outcome = {one.outcome for one in tb.rehearse(everything=True).rehearsed}
             except (StoreFull, Unavailable):
-                outcome = {Proof.CANNOT}
-            assert outcome == {Proof.CANNOT}
+                outcome = {Viability.CANNOT}
+            assert outcome == {Viability.CANNOT}
             assert untouched.seen() == untouched.before
             (place / "filler").unlink()
         with takeback.open(place / "store") as tb:

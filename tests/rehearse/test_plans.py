@@ -4,12 +4,13 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import takeback
 from takeback.api import Takeback
-from takeback.model.rehearsal import Proof
+from takeback.model.rehearsal import Viability
 from takeback.runs.rehearsals.plan import plan_from
 from tests.rehearse.conftest import Untouched, proofs
 from tests.world import World
@@ -49,7 +50,7 @@ def test_each_step_is_made_and_undone_and_the_world_stays(tb: Takeback, here: Wo
 
     found = tb.rehearse(plan="plan.toml")
 
-    assert [(one.proof, one.why) for one in found.rehearsed] == [(Proof.WORKS, "")] * 4
+    assert [(one.outcome, one.why) for one in found.rehearsed] == [(Viability.WORKS, "")] * 4
     assert untouched.seen() == untouched.before
     assert tb.effects() == ()
     assert untouched.records() == ["rehearse"]
@@ -60,7 +61,7 @@ def test_what_nothing_watched_is_found_in_the_layer(tb: Takeback, here: World, t
 
     found = tb.rehearse(plan="plan.json")
 
-    assert proofs(found) == [Proof.WORKS, Proof.FAILS]
+    assert proofs(found) == [Viability.WORKS, Viability.FAILS]
     assert [one.resource for one in found.rehearsed[1].targets] == [f"file://{tmp_path}/outside"]
     assert not (tmp_path / "outside").exists()
 
@@ -75,35 +76,34 @@ def test_a_step_that_fails_ends_it_and_what_was_made_is_undone(tb: Takeback, her
 
     found = tb.rehearse(plan="plan.json")
 
-    assert proofs(found) == [Proof.WORKS, Proof.CANNOT, Proof.CANNOT]
+    assert proofs(found) == [Viability.WORKS, Viability.CANNOT, Viability.CANNOT]
     assert found.rehearsed[1].why == "it ended with exit code 3"
     assert found.rehearsed[2].why == "an earlier step could not be made"
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        ({}, "has no steps"),
-        ([], "has no steps"),
-        ({"step": []}, "has no steps"),
-        ({"step": ["x"]}, "says nothing to do"),
-        ({"step": [{"run": "x", "delete": "y"}]}, "does two things: run and delete"),
-        ({"step": [{"run": ""}]}, "run is ''"),
-        ({"step": [{"run": []}]}, "run is []"),
-        ({"step": [{"run": "x", "mode": "0600"}]}, "does not know"),
-        ({"step": [{"write": "a"}]}, "needs `content` or `from`"),
-        ({"step": [{"write": "a", "content": "", "from": "b"}]}, "needs `content` or `from`"),
-        ({"step": [{"write": "a\0", "content": ""}]}, "write is"),
-        ({"step": [{"chmod": "a"}]}, "needs 'mode'"),
-        ({"step": [{"chmod": "a", "mode": 420}]}, "mode is 420"),
-        ({"step": [{"move": ["a"]}]}, "move is ['a']"),
-        ({"step": [{"sql": "postgresql:///app", "statements": ["x"]}]}, "about a server"),
-        ({"step": [{"sql": "sqlite:///a"}]}, "needs 'statements'"),
-        ({"step": [{"run": "x"}], "network": 1}, "network is 1"),
-        ({"step": [{"run": "x"}], "what": 1}, "'what'"),
-    ],
-    ids=str,
-)
+ODD: list[tuple[Any, str]] = [
+    ({}, "has no steps"),
+    ([], "has no steps"),
+    ({"step": []}, "has no steps"),
+    ({"step": ["x"]}, "says nothing to do"),
+    ({"step": [{"run": "x", "delete": "y"}]}, "does two things: run and delete"),
+    ({"step": [{"run": ""}]}, "run is ''"),
+    ({"step": [{"run": []}]}, "run is []"),
+    ({"step": [{"run": "x", "mode": "0600"}]}, "does not know"),
+    ({"step": [{"write": "a"}]}, "needs `content` or `from`"),
+    ({"step": [{"write": "a", "content": "", "from": "b"}]}, "needs `content` or `from`"),
+    ({"step": [{"write": "a\0", "content": ""}]}, "write is"),
+    ({"step": [{"chmod": "a"}]}, "needs 'mode'"),
+    ({"step": [{"chmod": "a", "mode": 420}]}, "mode is 420"),
+    ({"step": [{"move": ["a"]}]}, "move is ['a']"),
+    ({"step": [{"sql": "postgresql:///app", "statements": ["x"]}]}, "about a server"),
+    ({"step": [{"sql": "sqlite:///a"}]}, "needs 'statements'"),
+    ({"step": [{"run": "x"}], "network": 1}, "network is 1"),
+    ({"step": [{"run": "x"}], "what": 1}, "'what'"),
+]
+
+
+@pytest.mark.parametrize(("data", "says"), ODD, ids=str)
 def test_an_odd_plan_is_refused_in_one_sentence(data: object, says: str) -> None:
     with pytest.raises(takeback.Misuse) as refused:
         plan_from(data, "plan.toml")

@@ -32,8 +32,8 @@ def main() -> None:
         found = tb.rehearse(everything=True)
         plan = tb.rehearse(plan="plan.toml")
         told = {
-            "effects": [[one.summary.split()[0], one.proof.value, one.why] for one in found.rehearsed],
-            "plan": [[one.summary, one.proof.value, one.why] for one in plan.rehearsed],
+            "effects": [[one.summary.split()[0], one.outcome.value, one.why] for one in found.rehearsed],
+            "plan": [[one.summary, one.outcome.value, one.why] for one in plan.rehearsed],
             "same": sorted(os.listdir(".")) == names,
             "states": sorted({one.state.value for one in tb.effects()}),
             "sound": tb.verify(read_data=True).sound,

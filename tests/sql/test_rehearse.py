@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from takeback.api import Takeback
-from takeback.model.rehearsal import Proof
-from tests.sql.conftest import Shop
+from takeback.adapters.database import Databases
+from takeback.api import Takeback, opened_of
+from takeback.model.rehearsal import Viability
+from tests.sql.conftest import Shop, served
 
 
 def rows(tb: Takeback, shop: Shop) -> Any:
@@ -38,7 +39,7 @@ def test_rows_are_put_back_on_trial_and_stay_as_they_are(
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is Proof.WORKS
+    assert told.outcome is Viability.WORKS
     assert rows(tb, protected) == before
     assert tb.effect(effect).state.value == "done"
     assert tb.undo(effect).outcome == "done"
@@ -50,7 +51,7 @@ def test_a_table_that_was_altered_since_is_caught(tb: Takeback, protected: Shop)
 
     (told,), (looked,) = tb.rehearse(effect).rehearsed, tb.rehearse(effect, check=True).rehearsed
 
-    assert (told.proof, looked.proof) == (Proof.FAILS, Proof.FAILS)
+    assert (told.outcome, looked.outcome) == (Viability.FAILS, Viability.FAILS)
     assert "users" in told.why
 
 
@@ -60,7 +61,7 @@ def test_a_row_that_someone_changed_since_is_the_conflict_of_the_undo(tb: Takeba
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is Proof.FAILS
+    assert told.outcome is Viability.FAILS
 
 
 def test_a_change_of_the_schema_is_tried_where_it_can_be_rolled_back(tb: Takeback, protected: Shop) -> None:
@@ -70,31 +71,63 @@ def test_a_change_of_the_schema_is_tried_where_it_can_be_rolled_back(tb: Takebac
     (told,) = tb.rehearse(effect).rehearsed
 
     if protected.engine == "mariadb":
-        assert (told.proof, told.why) == (
-            Proof.CANNOT,
+        assert (told.outcome, told.why) == (
+            Viability.CANNOT,
             "MariaDB cannot roll a change of the schema back, so it was not tried.",
         )
     else:
-        assert told.proof is Proof.WORKS
+        assert told.outcome is Viability.WORKS
     assert rows(tb, protected) == before
 
 
-def test_a_server_that_is_not_reached_is_no_proof_of_anything(tb: Takeback, pg_database: Any) -> None:
-    from tests.sql.conftest import served
+def test_a_rule_that_was_added_since_is_found_by_trying(
+    tb: Takeback, pg_database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look does not see it: only the server knows what it will take."""
+    shop = protected_postgres(tb, pg_database)
+    effect = made(tb, shop, "UPDATE users SET role = 'owner'")
+    shop.outside("ALTER TABLE users ADD CONSTRAINT owners CHECK (role = 'owner')")
 
-    shop = served(pg_database, "postgres")
-    shop.outside("CREATE TABLE users (id INTEGER PRIMARY KEY)")
-    from takeback.adapters.database import Databases
-    from takeback.api import opened_of
+    (told,) = tb.rehearse(effect).rehearsed
 
-    database = opened_of(tb).parts.named(shop.url)
-    adapter = opened_of(tb).parts.adapters["postgres"]
-    assert isinstance(adapter, Databases)
-    adapter.protect(database, ())
-    effect = made(tb, shop, "INSERT INTO users VALUES (1)")
+    assert told.outcome is Viability.FAILS
+    assert "owners" in told.why
+    monkeypatch.setattr("takeback.engine.rehearse._MOST_ROWS", 1)
+    (many,) = tb.rehearse(effect).rehearsed
+    assert (many.outcome, many.why.startswith("it changed 2 rows")) == (Viability.CANNOT, True)
+
+
+def test_a_database_that_lost_what_takeback_kept_is_caught(tb: Takeback, pg_database: Any) -> None:
+    shop = protected_postgres(tb, pg_database)
+    effect = made(tb, shop, "INSERT INTO users VALUES (3, 'guest')")
     shop.outside("DROP SCHEMA takeback CASCADE")
 
     (told,) = tb.rehearse(effect).rehearsed
 
-    assert told.proof is not Proof.WORKS
+    assert told.outcome is not Viability.WORKS
     assert told.why
+
+
+def protected_postgres(tb: Takeback, database: Any) -> Shop:
+    shop = served(database, "postgres")
+    shop.outside("CREATE TABLE users (id INTEGER PRIMARY KEY, role TEXT)")
+    shop.outside("INSERT INTO users VALUES (1, 'member'), (2, 'member')")
+    named = opened_of(tb).parts.named(shop.url)
+    adapter = opened_of(tb).parts.adapters["postgres"]
+    assert isinstance(adapter, Databases)
+    adapter.protect(named, ())
+    return shop
+
+
+def test_redis_is_only_looked_at(tb: Takeback, redis_database: Any) -> None:
+    with tb.run("work") as run, run.sql(redis_database.url) as db:
+        effect = db.execute("SET", ["k", "v"]).effect
+    assert effect
+
+    (tried,), (looked,) = tb.rehearse(effect).rehearsed, tb.rehearse(effect, check=True).rehearsed
+
+    assert (tried.outcome, looked.outcome) == (Viability.CANNOT, Viability.WORKS)
+    assert "Redis cannot roll back" in tried.why
+    with redis_database.connect() as client:
+        client.set("k", "someone else's")
+    assert tb.rehearse(effect, check=True).rehearsed[0].outcome is Viability.FAILS

@@ -33,21 +33,22 @@ class Traits(NamedTuple):
     glances: bool = False
     keeps: bool = False  # has needed(): blobs that no effect names
     one_writer: bool = False  # a transaction held in it blocks every other writer
+    layered: bool = False  # all that it touches is files: a layer over the world holds it back
 
 
 _DATABASE = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
-_TREE = Traits(exact=True, holds=True, merges=True, divides=True)
+_TREE = Traits(exact=True, holds=True, merges=True, divides=True, layered=True)
 # Here, so that code that only has an effect need not load an adapter.
 TRAITS = {
-    "box": Traits(atomic=True, exact=True, boxes=True, keeps=True),
+    "box": Traits(atomic=True, exact=True, boxes=True, keeps=True, layered=True),
     "call": Traits(exact=False, marks=True, redoes=False, calls=True),
     "command": _TREE,
-    "config": Traits(stages=True, atomic=True, exact=True, merges=True, keys=True),
+    "config": Traits(stages=True, atomic=True, exact=True, merges=True, keys=True, layered=True),
     "file": _TREE._replace(stages=True, glances=True),
     "mariadb": _DATABASE,
     "postgres": _DATABASE,
     "redis": _DATABASE._replace(watches=False),
-    "sqlite": _DATABASE._replace(one_writer=True),
+    "sqlite": _DATABASE._replace(one_writer=True, layered=True),
     "tree": _TREE._replace(keeps=True),
 }
 

@@ -7,8 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, stopping, upkeep, workflows
-from takeback.api import redact as redacting
+from takeback.api import decisions, proof, redaction, stop_and_lift, upkeep, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -237,9 +236,10 @@ class Takeback:
     approve = _handed(decisions.approve)
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
-    stop = _handed(stopping.stop)
-    lift = _handed(stopping.lift)
-    stops = _handed(stopping.stops)
+    accept_residue = _handed(decisions.accept_residue)
+    stop = _handed(stop_and_lift.stop)
+    lift = _handed(stop_and_lift.lift)
+    stops = _handed(stop_and_lift.stops)
     finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)
@@ -256,10 +256,13 @@ class Takeback:
     dead_runs = _handed(upkeep.dead_runs)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)
-    redact = _handed(redacting.redact)
+    redact = _handed(redaction.redact)
     unprotect = _handed(upkeep.unprotect)
     sweep = _handed(upkeep.sweep)
     copy_to = _handed(upkeep.copy_to)
+    anchor = _handed(proof.anchor)
+    check_anchors = _handed(proof.check_anchors)
+    proof_level = _handed(proof.proof_level)
 
     def size(self) -> int:
         """The size of the store on disk, in bytes."""

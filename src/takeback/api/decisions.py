@@ -12,7 +12,7 @@ from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Refused, Stuck, Ta
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.person import Person
-from takeback.model.record import Draft, Kind
+from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import DECIDED, OnDeath, RunState
 from takeback.runs.agent_above import refuse_below_agent
 from takeback.runs.person import person_here
@@ -250,6 +250,30 @@ def settle_as(
     refuse_unsettleable(found)
     with opened.leased(found.run) as lease:
         settle(opened.parts, lease, found, happened, receipt, person)
+    recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
+    wake_settled(opened)
+    go_on_undoing(opened, found.run)
+    return opened.effect(found.id)
+
+
+def accept_residue(
+    opened: OpenStore, effect: "Effect | str", *, why: str, by: str = "", dry_run: bool = False
+) -> Effect:
+    """The last resort for an effect that is stuck, or whose undo is: accept what is left of it, with a reason. It is
+    recorded with the person; takeback no longer tries to take it back."""
+    from takeback.engine.ladder import accept_residue, with_residue
+    from takeback.engine.recover import recover
+
+    opened.store.refuse_if_suspect()
+    if not why.strip():
+        raise Misuse("What is left is accepted with a reason.", hint='For example --why "the host is gone".')
+    canonical([why, by])
+    refuse_below_agent("tb.accept_residue", opened.store)
+    found = with_residue(opened.parts, opened.effect(name_of(effect)))
+    if dry_run:
+        return found
+    with opened.leased(found.run) as lease:
+        accept_residue(opened.parts, lease, found, person_here(opened.store, by), why)
     recover(opened.parts, myself(), now(), opened.lease_lasts, only=found.run, tell=opened.say)
     wake_settled(opened)
     go_on_undoing(opened, found.run)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Refused
 from takeback.model.functions import refuse_while_looking
-from takeback.runs.person import person_here
 
 if TYPE_CHECKING:
     from takeback.audit.anchor_places import AnchorPlace, AuditSettings
@@ -19,6 +18,7 @@ def anchor(opened: OpenStore, *places: str, key: str = "", by: str = "") -> "Anc
     config.toml): `file:…`, `git:…`, `store:…`, `syslog:…`, `tsa:…`. `.failed` lists the places that do not have it."""
     from takeback.audit.anchors import Anchored, kept, signed, stated
     from takeback.audit.keys import refuse_near, signer
+    from takeback.runs.person import person_here
 
     refuse_while_looking()
     settings, named = _settings(places)
@@ -28,9 +28,9 @@ def anchor(opened: OpenStore, *places: str, key: str = "", by: str = "") -> "Anc
             "There is no key to sign with.",
             hint="`takeback audit key new` makes one; --key, or [audit] in config.toml, names it.",
         )
+    by_key = signer(path)
     refuse_near(path, opened.store.path)
     opened.store.refuse_if_suspect()
-    by_key = signer(path)
     statement, is_new = stated(opened.store, named, by_key.key, settings.trusted, now)
     if not is_new:
         return Anchored(statement, (), (), is_new=False)
@@ -67,7 +67,7 @@ def _settings(places: Sequence[str]) -> "tuple[AuditSettings, list[AnchorPlace]]
 
 
 def statement(opened: OpenStore, *places: str, key: str = "") -> "Anchor":
-    """What is to be signed now, not signed yet. `key`: the public key of whoever will sign, or none."""
+    """The statement to be signed now, without its signature. `key`: the public key of the user who will sign."""
     from takeback.audit.anchors import stated
     from takeback.audit.keys import public_of
 
@@ -109,6 +109,7 @@ def signed_here(
 def keep_signed(opened: OpenStore, anchor: "Anchor", *places: str, by: str = "") -> "Anchored":
     """Take what another user has signed: copy it to the places, and record it."""
     from takeback.audit.anchors import kept, refuse_unfit
+    from takeback.runs.person import person_here
 
     refuse_while_looking()
     opened.store.refuse_if_suspect()

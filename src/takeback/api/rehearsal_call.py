@@ -13,7 +13,7 @@ from takeback.adapters.call.action import Action
 from takeback.adapters.call.compensator import Actions
 from takeback.errors import TakebackError
 from takeback.model.plan import Outcome
-from takeback.model.rehearsal import Proof
+from takeback.model.rehearsal import Viability
 
 
 def main() -> None:
@@ -24,8 +24,8 @@ def main() -> None:
         action = Actions(lambda: True).find(asked["action"], *asked["home"])
         with _at_its_endpoint(action):
             proof, why = _tried(asked["store"], action, json.loads(asked["arguments"]))
-    except Exception as error:  # noqa: BLE001 whatever the user's code raises is told
-        proof, why = Proof.FAILS, f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 any error of the user's code is the answer
+        proof, why = Viability.FAILS, f"{type(error).__name__}: {error}"
     tell.write(json.dumps({"outcome": proof.value, "why": why}))
     tell.flush()
 
@@ -40,7 +40,7 @@ def _at_its_endpoint(action: Action) -> "AbstractContextManager[Any]":
     return nullcontext()
 
 
-def _tried(store: str, action: Action, arguments: dict[str, Any]) -> tuple[Proof, str]:
+def _tried(store: str, action: Action, arguments: dict[str, Any]) -> tuple[Viability, str]:
     import takeback.api
 
     with takeback.api.open(store) as tb:
@@ -48,15 +48,15 @@ def _tried(store: str, action: Action, arguments: dict[str, Any]) -> tuple[Proof
             with tb.run("rehearsal", on_death="accept") as run:
                 run.call(action, **arguments)
         except TakebackError as error:
-            return Proof.CANNOT, f"the call itself failed at its test endpoint: {error}"
+            return Viability.CANNOT, f"the call itself failed at its test endpoint: {error}"
         effect = tb.effect("@")
         result = tb.undo(effect)
     bad = [one for one in result.targets if one.outcome is not Outcome.UNDONE]
     if bad or result.outcome != "done":
-        return Proof.FAILS, f"its undo ended {result.outcome}" + (f": {bad[0].detail}" if bad else "")
+        return Viability.FAILS, f"its undo ended {result.outcome}" + (f": {bad[0].detail}" if bad else "")
     if action.terms.verify is None and getattr(action.way_back, "verify", None) is None:
         return (
-            Proof.WORKS,
+            Viability.WORKS,
             "at its test endpoint; the undo returned, and no verify= looks whether that is true",
         )
-    return Proof.WORKS, "at its test endpoint"
+    return Viability.WORKS, "at its test endpoint"

@@ -3,7 +3,6 @@
 It is started by `takeback.runs.rehearsals.room` and by nothing else: it refuses to work where no layer is.
 """
 
-import errno
 import json
 import os
 import sqlite3
@@ -13,24 +12,14 @@ from contextlib import closing
 from typing import Any
 
 from takeback.adapters.file.mounts import tell_table
-from takeback.errors import Blocked, Conflict, TakebackError, Unavailable
-from takeback.model.database import is_of_database
+from takeback.engine.rehearse import is_database_file
+from takeback.errors import Conflict
 from takeback.model.effect import Effect
-from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
-from takeback.model.rehearsal import Proof, RehearsedTarget
+from takeback.model.rehearsal import RehearsedTarget, Viability
 from takeback.model.resource import file_resource
-from takeback.runs.rehearsals.directories import made_anew
+from takeback.runs.rehearsals.limits import judged_in_layer, rebuilt
 from takeback.runs.rehearsals.manifest import Manifest, broken_promises, differing, manifest, places_of
-
-# Errors that come from the layer, or from a disk without room, and tell nothing about the way back.
-_OF_THE_LAYER = {
-    errno.EXDEV: "a layer cannot rename a directory that lies below it, or link across two filesystems",
-    errno.EROFS: "its filesystem cannot have a layer",
-    errno.EOVERFLOW: "a layer cannot change what belongs to another user",
-    errno.ENOSPC: "the disk has no room for the layer",
-    errno.EDQUOT: "the quota of the disk leaves no room for the layer",
-}
 
 
 def main() -> None:
@@ -48,7 +37,7 @@ def main() -> None:
         tell.flush()
 
     with takeback.api.open(asked["store"], recover=False) as tb:
-        trial = Trial(tb, told)
+        trial = CopyTrial(tb, told)
         for id in asked["effects"]:
             trial.undo(id)
         trial.bring_back()
@@ -97,7 +86,7 @@ class Taken:
         self.targets: list[RehearsedTarget] = []
 
 
-class Trial:
+class CopyTrial:
     def __init__(self, tb: Any, told: Any) -> None:
         self.tb, self._told = tb, told
         self._taken: list[Taken] = []
@@ -108,19 +97,19 @@ class Trial:
         places = places_of(effect)
         started = time.perf_counter()
         try:
-            made_anew(places)
+            rebuilt(places)
             before, rows = manifest(places), rows_of(effect)
             started = time.perf_counter()
             result: UndoResult = self.tb.undo(id)
         except Exception as error:  # noqa: BLE001 whatever an undo raises is the answer
-            self.give(effect, *judged(error), started, conflict=isinstance(error, Conflict))
+            self.give(effect, *judged_in_layer(error), started, conflict=isinstance(error, Conflict))
             return
         spent = time.perf_counter() - started
         bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
         if bad or result.outcome != "done":
-            targets = [RehearsedTarget(one.resource, Proof.FAILS, one.detail) for one in bad]
+            targets = [RehearsedTarget(one.resource, Viability.FAILS, one.detail) for one in bad]
             why = f"undo ended {result.outcome}" if not bad else f"{bad[0].detail}"
-            self.give(effect, Proof.FAILS, why, started, targets)
+            self.give(effect, Viability.FAILS, why, started, targets)
             return
         taken = Taken(effect, result, before, rows, spent)
         found = manifest(places)
@@ -129,7 +118,7 @@ class Trial:
         self._taken.append(taken)
 
     def bring_back(self) -> None:
-        """Redo all that was taken back, the last one first, and compare with what was there."""
+        """Redo all that was taken back, the last one first, and compare with the state of before."""
         for taken in reversed(self._taken):
             effect = taken.effect
             started = time.perf_counter() - taken.spent
@@ -139,30 +128,32 @@ class Trial:
                 wrong = differing(taken.before, manifest(places_of(effect)))
                 rows = rows_of(effect)
             except Exception as error:  # noqa: BLE001
-                proof, why = judged(error)
+                proof, why = judged_in_layer(error)
                 self.give(effect, proof, f"undo works, redo does not: {why}", started, taken.targets)
                 continue
             taken.targets += [_target(path, f"redo left {words}") for path, words in wrong.items()]
             if rows != taken.rows:
                 taken.targets.append(
-                    RehearsedTarget(effect.change.resource, Proof.FAILS, "redo left other rows")
+                    RehearsedTarget(effect.change.resource, Viability.FAILS, "redo left other rows")
                 )
-            bad = next((one for one in taken.targets if one.proof is not Proof.WORKS), None)
+            bad = next((one for one in taken.targets if one.outcome is not Viability.WORKS), None)
             if bad is not None:
-                self.give(effect, Proof.FAILS, bad.why, started, taken.targets)
+                self.give(effect, Viability.FAILS, bad.why, started, taken.targets)
                 continue
             already = all(one.outcome is Outcome.ALREADY for one in taken.result.targets)
             if already and taken.result.targets:
-                self.give(effect, Proof.CANNOT, "someone has taken it back already", started)
+                self.give(effect, Viability.CANNOT, "someone has taken it back already", started)
                 continue
             names = dict.fromkeys(one.resource for one in effect.targets)
-            self.give(effect, Proof.WORKS, "", started, [RehearsedTarget(one, Proof.WORKS) for one in names])
+            self.give(
+                effect, Viability.WORKS, "", started, [RehearsedTarget(one, Viability.WORKS) for one in names]
+            )
         self._taken.clear()
 
     def give(
         self,
         effect: Effect,
-        proof: Proof,
+        proof: Viability,
         why: str,
         started: float,
         targets: "list[RehearsedTarget] | None" = None,
@@ -172,36 +163,19 @@ class Trial:
             effect=effect.id,
             outcome=proof.value,
             why=why,
-            targets=[[one.resource, one.proof.value, one.why] for one in targets or ()],
+            targets=[[one.resource, one.outcome.value, one.why] for one in targets or ()],
             milliseconds=int((time.perf_counter() - started) * 1000),
             **more,
         )
 
 
 def _target(path: bytes, why: str) -> RehearsedTarget:
-    return RehearsedTarget(file_resource(path), Proof.FAILS, why)
-
-
-def judged(error: BaseException) -> tuple[Proof, str]:
-    """What an error says of the way back, and why. A layer has limits that the world has not."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in _OF_THE_LAYER:
-            return Proof.CANNOT, _OF_THE_LAYER[cause.errno]
-        cause = cause.__cause__
-    if isinstance(error, Blocked):
-        names = ", ".join(short(one) for one in error.blockers[:5])
-        return Proof.CANNOT, f"later effects depend on it ({names}), and were not taken back first"
-    if isinstance(error, Unavailable):
-        return Proof.CANNOT, str(error)
-    if isinstance(error, TakebackError):
-        return Proof.FAILS, str(error)
-    return Proof.FAILS, f"{type(error).__name__}: {error}"
+    return RehearsedTarget(file_resource(path), Viability.FAILS, why)
 
 
 def rows_of(effect: Effect) -> str:
     """A digest of all tables of a SQLite file but those of takeback; "" for what is no such file."""
-    if effect.change.adapter != "sqlite" or not is_of_database(effect.change.resource):
+    if not is_database_file(effect):
         return ""
     import hashlib
 

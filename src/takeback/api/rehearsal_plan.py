@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from takeback.api import Takeback
-from takeback.api.rehearsal_inside import judged
 from takeback.model.effect import Effect, State
 from takeback.model.plan import Outcome
-from takeback.model.rehearsal import Proof
+from takeback.model.rehearsal import Viability
 from takeback.model.resource import file_resource
+from takeback.runs.rehearsals.limits import judged_in_layer
 from takeback.runs.rehearsals.manifest import broken_promises, manifest, places_of
 from takeback.runs.run import Run
 
@@ -34,7 +34,7 @@ def carry_out(tb: Takeback, steps: Sequence[dict[str, Any]], cwd: str, tell: Cal
     for number, one in reversed(list(enumerate(made))):
         _take_back(tb, number, one, tell)
     for number in range(len(made), len(steps)):
-        tell(step=number, outcome=Proof.CANNOT.value, why="an earlier step could not be made", targets=[])
+        tell(step=number, outcome=Viability.CANNOT.value, why="an earlier step could not be made", targets=[])
 
 
 def _make(tb: Takeback, run: Run, step: dict[str, Any]) -> Made:
@@ -44,30 +44,30 @@ def _make(tb: Takeback, run: Run, step: dict[str, Any]) -> Made:
     try:
         trouble = _STEPS[step["kind"]](run, step["args"]) or ""
     except Exception as error:  # noqa: BLE001 whatever it raises is the answer
-        trouble = f"it could not be made: {judged(error)[1]}"
+        trouble = f"it could not be made: {judged_in_layer(error)[1]}"
     effects = tuple(one for one in tb.effects(run=run.id, state=State.DONE) if one.id not in before)
     return Made(effects, trouble, int((time.perf_counter() - started) * 1000))
 
 
 def _take_back(tb: Takeback, number: int, made: Made, tell: Callable[..., None]) -> None:
     started = time.perf_counter()
-    proof, why, targets = Proof.WORKS, "", list[Target]()
+    proof, why, targets = Viability.WORKS, "", list[Target]()
     adapters = [(one.change.adapter, one.remedy.strategy.value) for one in made.effects if one.remedy]
     for effect in reversed(made.effects):
         try:
             result = tb.undo(effect.id)
         except Exception as error:  # noqa: BLE001
-            proof, why = judged(error)
+            proof, why = judged_in_layer(error)
             break
         bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
-        targets += [[one.resource, Proof.FAILS.value, one.detail] for one in bad]
+        targets += [[one.resource, Viability.FAILS.value, one.detail] for one in bad]
         for path, words in broken_promises(effect.targets, manifest(places_of(effect))).items():
-            targets.append([file_resource(path), Proof.FAILS.value, f"undo left {words}"])
+            targets.append([file_resource(path), Viability.FAILS.value, f"undo left {words}"])
     if targets:
-        proof, why = Proof.FAILS, targets[0][2]
-    elif proof is Proof.WORKS and made.trouble:
-        proof, why = Proof.CANNOT, made.trouble
-    elif proof is Proof.WORKS and not made.effects:
+        proof, why = Viability.FAILS, targets[0][2]
+    elif proof is Viability.WORKS and made.trouble:
+        proof, why = Viability.CANNOT, made.trouble
+    elif proof is Viability.WORKS and not made.effects:
         why = "it changes nothing"
     spent = made.milliseconds + int((time.perf_counter() - started) * 1000)
     adapter, strategy = adapters[0] if adapters else ("", "")

@@ -4,20 +4,21 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from takeback.adapters.protocol import traits_of
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.effect import Effect
 from takeback.model.rehearsal import (
-    Proof,
     Rehearsal,
     Rehearsed,
     RehearsedTarget,
+    Viability,
     bodies,
 )
 from takeback.model.run import RunInfo
 
 if TYPE_CHECKING:
-    from takeback.runs.rehearsals.plan import Step
+    from takeback.runs.rehearsals.plan import PlannedStep
     from takeback.runs.verbs import Path
 
 # What Python compiles of it for itself.
@@ -36,7 +37,7 @@ def rehearse(
     dry_run: bool = False,
     project: "Path | None" = None,
 ) -> Rehearsal:
-    """Undo and redo effects for real on a copy of the world, and compare what is there before and after. `what`: an
+    """Undo and redo effects for real on a copy of the world, and compare the content before and after. `what`: an
     effect, several, or a run; or `everything` in force; or, with `due`, one effect of each kind of remedy that was not
     proven for `rehearse_days`. With `cascade`, later effects that depend on these are taken back before them. With
     `check` nothing is tried, and each way back is only looked at. `plan` is a file of changes that were not made yet.
@@ -82,32 +83,34 @@ def _chosen(
 
 def _foreseen(opened: OpenStore, effect: Effect, check: bool) -> Rehearsed:
     """What a dry run says of it: whether it could be tried at all."""
-    from takeback.engine.rehearse import IN_A_LAYER, told_of, unfit
+    from takeback.engine.rehearse import told_of, unfit
 
     if why := unfit(effect):
-        return told_of(effect, Proof.CANNOT, why)
+        return told_of(effect, Viability.CANNOT, why)
     where = "it would be looked at" if check else "it would be tried at its server, or its test endpoint"
-    if not check and effect.change.adapter in IN_A_LAYER:
+    if not check and traits_of(effect.change).layered:
         where = "it would be tried in a layer over the world"
-    return told_of(effect, Proof.WORKS, where)
+    return told_of(effect, Viability.WORKS, where)
 
 
 def _looked_at(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
-    from takeback.engine.rehearse import Looked, look_at, told_of, unfit
+    from takeback.engine.rehearse import Fitness, look_at, told_of, unfit
 
-    looked = Looked({}, set())
+    looked = Fitness({}, set())
     found: list[Rehearsed] = []
     with opened.progress.stage("Looking at ways back", "effect"):
         opened.progress.expect(len(effects))
         for effect in effects:
             why = unfit(effect)
-            found.append(told_of(effect, Proof.CANNOT, why) if why else look_at(opened.parts, effect, looked))
+            found.append(
+                told_of(effect, Viability.CANNOT, why) if why else look_at(opened.parts, effect, looked)
+            )
             opened.progress.moved(items=1)
     return Rehearsal(tuple(found), check=True)
 
 
 def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
-    from takeback.engine.rehearse import IN_A_LAYER, rehearse_at_its_place, told_of, unfit
+    from takeback.engine.rehearse import rehearse_at_its_place, told_of, unfit
     from takeback.runs.rehearsals.manifest import places_of, sight, touched_since
 
     found: dict[str, Rehearsed] = {}
@@ -116,11 +119,11 @@ def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
         opened.progress.expect(len(effects))
         for effect in effects:
             if why := unfit(effect):
-                found[effect.id] = told_of(effect, Proof.CANNOT, why)
-            elif effect.change.adapter in IN_A_LAYER:
+                found[effect.id] = told_of(effect, Viability.CANNOT, why)
+            elif traits_of(effect.change).layered:
                 in_a_layer.append(effect)
                 continue
-            elif effect.change.adapter == "call":
+            elif traits_of(effect.change).calls:
                 from takeback.runs.rehearsals.call import rehearse_call
 
                 found[effect.id] = rehearse_call(opened.parts, effect)
@@ -134,7 +137,9 @@ def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
     disturbed = touched_since(before)
     if disturbed:
         found |= {
-            one.id: told_of(one, Proof.CANNOT, "someone changed its targets while it was tried; try again")
+            one.id: told_of(
+                one, Viability.CANNOT, "someone changed its targets while it was tried; try again"
+            )
             for one in in_a_layer
             if any(each.resource in disturbed for each in one.targets)
         }
@@ -150,7 +155,7 @@ def _in_a_layer(opened: OpenStore, effects: Sequence[Effect]) -> dict[str, Rehea
     by_id = {one.id: one for one in effects}
 
     def cannot(why: str) -> dict[str, Rehearsed]:
-        return {one.id: told_of(one, Proof.CANNOT, why) for one in effects}
+        return {one.id: told_of(one, Viability.CANNOT, why) for one in effects}
 
     if why := _no_copy(opened):
         return cannot(why)
@@ -164,11 +169,11 @@ def _in_a_layer(opened: OpenStore, effects: Sequence[Effect]) -> dict[str, Rehea
     found = cannot(answer.trouble or "the rehearsal said nothing of it")
     for told in answer.told:
         effect = by_id[told["effect"]]
-        targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in told["targets"])
-        proof = Proof(told["outcome"])
+        targets = tuple(RehearsedTarget(name, Viability(proof), why) for name, proof, why in told["targets"])
+        proof = Viability(told["outcome"])
         if told.get("conflict") and not _in_the_world_too(opened, effect):
             found[effect.id] = told_of(
-                effect, Proof.CANNOT, f"a layer shows it in another way ({told['why']})"
+                effect, Viability.CANNOT, f"a layer shows it in another way ({told['why']})"
             )
             continue
         whole = told_of(effect, proof, told["why"], told["milliseconds"])
@@ -181,10 +186,10 @@ def _planned(opened: OpenStore, path: "Path", dry_run: bool) -> Rehearsal:
     from takeback.runs.rehearsals.room import rehearse_in_layer
 
     plan = read_plan(os.fsdecode(path))
-    cannot = [Rehearsed("", "", "", Proof.CANNOT, "", step.summary) for step in plan.steps]
+    cannot = [Rehearsed("", "", "", Viability.CANNOT, "", step.summary) for step in plan.steps]
     if dry_run:
         told = "it would be made in a layer over the world, and undone there"
-        return Rehearsal(tuple(one._replace(proof=Proof.WORKS, why=told) for one in cannot))
+        return Rehearsal(tuple(one._replace(outcome=Viability.WORKS, why=told) for one in cannot))
     steps = [{"kind": one.kind, "args": one.args} for one in plan.steps]
     request = {"effects": [], "plan": steps, "cwd": os.getcwd()}
     databases = _sqlite_of(plan.steps)
@@ -199,10 +204,10 @@ def _planned(opened: OpenStore, path: "Path", dry_run: bool) -> Rehearsal:
         return Rehearsal(tuple(one._replace(why=str(error)) for one in cannot))
     found = [one._replace(why=answer.trouble or "the rehearsal said nothing of it") for one in cannot]
     for told in answer.told:
-        targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in told["targets"])
-        number = told["step"]
+        targets = tuple(RehearsedTarget(name, Viability(proof), why) for name, proof, why in told["targets"])
+        number = int(told["step"])
         found[number] = Rehearsed(
-            "", told.get("adapter", ""), told.get("strategy", ""), Proof(told["outcome"]), told["why"],
+            "", told.get("adapter", ""), told.get("strategy", ""), Viability(told["outcome"]), told["why"],
             plan.steps[number].summary, targets, told.get("milliseconds", 0),
         )  # fmt: skip
     return Rehearsal((*found, *_left_behind(answer.left)))
@@ -212,12 +217,12 @@ def _left_behind(left: Sequence[tuple[str, str]]) -> tuple[Rehearsed, ...]:
     """Everything was undone, and there is still something that is not in the world."""
     if not left:
         return ()
-    targets = tuple(RehearsedTarget(name, Proof.FAILS, f"it is {words}") for name, words in left)
+    targets = tuple(RehearsedTarget(name, Viability.FAILS, f"it is {words}") for name, words in left)
     why = "left behind, because nothing watched it; name its directory in `roots`"
-    return (Rehearsed("", "", "", Proof.FAILS, why, "everything undone", targets),)
+    return (Rehearsed("", "", "", Viability.FAILS, why, "everything undone", targets),)
 
 
-def _sqlite_of(steps: "Sequence[Step]") -> list[str]:
+def _sqlite_of(steps: "Sequence[PlannedStep]") -> list[str]:
     from takeback.adapters.sqlite.session import path_of
     from takeback.model.database import Database
 
@@ -242,13 +247,13 @@ def _in_the_world_too(opened: OpenStore, effect: Effect) -> bool:
 
 
 def _with_others(
-    known: tuple[RehearsedTarget, ...], told: tuple[RehearsedTarget, ...], proof: Proof
+    known: tuple[RehearsedTarget, ...], told: tuple[RehearsedTarget, ...], proof: Viability
 ) -> tuple[RehearsedTarget, ...]:
     """Of an effect that fails, the targets that were named; the others have not been proven either."""
     if not told:
         return known
     names = {one.resource for one in told}
-    rest = "" if proof is Proof.WORKS else "another target of the same effect stands in the way"
+    rest = "" if proof is Viability.WORKS else "another target of the same effect stands in the way"
     return (*told, *(one._replace(why=rest) for one in known if one.resource not in names))
 
 
@@ -261,12 +266,15 @@ def _no_copy(opened: OpenStore) -> str:
 
 
 def _sqlite_files(effects: Sequence[Effect]) -> list[str]:
-    if all(one.change.adapter != "sqlite" for one in effects):
+    from takeback.engine.rehearse import is_database_file
+
+    found = [one for one in effects if is_database_file(one)]
+    if not found:
         return []
     from takeback.adapters.database import database_of
     from takeback.adapters.sqlite.session import path_of
 
-    return [path_of(database_of(one)) for one in effects if one.change.adapter == "sqlite"]
+    return [path_of(database_of(one)) for one in found]
 
 
 def _recorded(opened: OpenStore, found: Rehearsal, dry_run: bool) -> Rehearsal:

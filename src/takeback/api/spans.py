@@ -151,7 +151,7 @@ def _tool(args: dict[str, Any], event: Event) -> str:
 
 
 def _bytes_kept(remedy: dict[str, Any]) -> int:
-    """Of what was there before: as far as the targets tell it."""
+    """Of the content before, as far as the targets say it."""
     targets: list[list[Any]] = remedy.get("targets", [])
     return sum(int(one[1].get("size", 0)) for one in targets if len(one) > 1 and isinstance(one[1], dict))
 

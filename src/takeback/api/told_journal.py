@@ -1,6 +1,6 @@
-"""What this process records is told to the host's `logging` and OpenTelemetry, where the host has loaded them.
+"""Pass on what this process records to the host's `logging` and OpenTelemetry, where the host has loaded them.
 
-Nothing is loaded, configured or printed here. Told is what is durable, after the lock of the store is free again.
+Nothing is loaded, configured or printed here. A record is passed on once it is durable, and the lock is free again.
 """
 
 import sys
@@ -56,7 +56,7 @@ class ToldJournal:
         ):  # an outer transaction may still be rolled back, and foreign code would hold it up
             self._waiting += records
             return
-        with suppress(Exception):  # no change fails because it could not be told
+        with suppress(Exception):  # no change fails because of a listener
             self._tell_now(records)
 
     def _tell_waiting(self) -> None:

@@ -47,7 +47,12 @@ def carry_out(
     if not dry_run and any(one.is_undo for one in wanted):  # then this is a redo
         refuse_stopped(opened.parts, agent, "")
     begin = partial(_run_of_undo, opened, wishes, agent)
-    return undo(opened.parts, wanted, wishes, begin, dry_run=dry_run, to_a_point=to_a_point)
+    result = undo(opened.parts, wanted, wishes, begin, dry_run=dry_run, to_a_point=to_a_point)
+    if result.settled:
+        from takeback.engine.ladder import chosen
+
+        chosen(opened.store.journal, result.settled, f"undo, on_conflict={on_conflict}", result.outcome)
+    return result
 
 
 @contextmanager

@@ -63,8 +63,13 @@ class Verified(NamedTuple):
 
 
 def recover(opened: OpenStore) -> "tuple[Settled, ...]":
+    from takeback.engine.ladder import retried, stuck_now
+
     opened.settles = False
-    return recover_dead(opened, stuck_too=True)
+    before = stuck_now(opened.store.journal)
+    settled = recover_dead(opened, stuck_too=True)
+    retried(opened.store.journal, before)
+    return settled
 
 
 def settle_first(opened: OpenStore, calls: bool = False) -> None:
@@ -130,8 +135,8 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
-    """Check the store and report all damage; with `read_data` every blob is read again. What was found is noted beside
-    it, for alerts and metrics."""
+    """Check the store and report all damage; with `read_data` every blob is read again. The findings are noted beside it,
+    for alerts and metrics."""
     try:
         found = _verified(opened, read_data)
     except Corrupt as error:
@@ -290,7 +295,7 @@ def _swept(
 
 def finish_redaction(opened: OpenStore) -> None:
     if opened.store.redacting():
-        from takeback.api.redact import finish
+        from takeback.api.redaction import finish
 
         finish(opened)
 

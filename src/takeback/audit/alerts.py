@@ -139,11 +139,11 @@ def _of_runs(store: Store, now: int) -> Iterator[Alert]:
 
 class AlertChange(NamedTuple):
     alert: Alert
-    is_open: bool  # false: what it told of is over
+    is_open: bool  # false: its cause is gone
 
 
 def changes(before: Mapping[str, Alert], now: Iterable[Alert]) -> tuple[AlertChange, ...]:
-    """What opened and what closed since: so nothing is told twice."""
+    """What opened and what closed since: each once."""
     found = {one.id: one for one in now}
     opened = (AlertChange(one, True) for id, one in found.items() if id not in before)
     closed = (AlertChange(one, False) for id, one in before.items() if id not in found)

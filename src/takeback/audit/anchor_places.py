@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.audit.keys import changes, configuration, public_of, usual_path
+from takeback.audit.keys import changes, public_of, usual_path
 from takeback.audit.verifier import MARK, Anchor, Listed, anchor_from, anchor_json, listed
 from takeback.errors import Failed, Misuse, ResourceUnreachable, TakebackError
 from takeback.model.record import STORE, Draft, Kind
+from takeback.storage.people_files import files
 from takeback.storage.protocols import Journal
 
 BRANCH = "refs/heads/takeback-anchors"
-SYSTEM = "/etc/takeback/config.toml"
 _MOST = 256 << 20
 
 
@@ -67,7 +67,7 @@ _NAMES = {"key": str, "anchors": list, "trusted": list, "tsa_ca": str}
 
 def settings_here() -> AuditSettings:
     """Of this machine and this user; never of a project, which agents write."""
-    system, user = (_table(path) for path in (SYSTEM, os.path.join(configuration(), "config.toml")))
+    system, user = (_table(path) for path in files())
     key = system.get("key") or user.get("key") or ""
     if not key and os.path.exists(usual_path()):
         key = usual_path()
@@ -244,7 +244,7 @@ def _git(place: str, *words: str, given: str = "", missing: str | None = None, i
 
 
 def _commit(place: str, anchor: Anchor) -> None:
-    """On a branch of its own, past the index and the working tree of whoever works there."""
+    """On a branch of its own, past the index and the working tree of the people who work there."""
     if not os.path.isdir(place):
         raise ResourceUnreachable(f"There is no git repository at {place}.", hint=f"git init --bare {place}")
     old = _git(place, "rev-parse", "--verify", "--quiet", BRANCH, missing="") if _has_branch(place) else ""
@@ -322,7 +322,7 @@ def _from_bodies(place: str, bodies: Sequence[dict[str, Any]]) -> Listed:
 
 
 def of_journal(journal: Journal) -> tuple[Listed, dict[str, list[int]]]:
-    """The anchors that the journal itself tells of, and by place the numbers of those that were copied there."""
+    """The anchors that the journal itself lists, and by place the numbers of those that were copied there."""
     bodies = [one.body for one in anchor_records(journal) if "kept_for" not in one.body]
     copied: dict[str, list[int]] = {}
     for body in bodies:

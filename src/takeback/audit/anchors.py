@@ -92,7 +92,7 @@ class PlaceLook(NamedTuple):
     place: str
     anchors: int
     newest: Anchor | None
-    agent_changes: bool  # whether the agent's user can change or remove what is there
+    agent_changes: bool  # whether the agent's user can change or remove these anchors
     trouble: str = ""  # why it could not be looked at
 
 
@@ -103,7 +103,7 @@ class Checked(NamedTuple):
     unreachable: tuple[str, ...]  # places that should have been compared
     stamps: int  # time stamps that fit
     stamp_words: str
-    unanchored: int  # records since the last anchor that fits, without those that only tell of anchors
+    unanchored: int  # records since the last anchor that fits, without those of anchors
 
     @property
     def sound(self) -> bool:
@@ -154,7 +154,7 @@ def checked(
 
 
 def _files_named(copied: dict[str, list[int]]) -> Iterator[AnchorPlace]:
-    """Only files are read because the journal names them: whoever rewrote it could name anything."""
+    """Only files are read because the journal names them: an attacker who rewrote it could name anything."""
     for text in copied:
         place = place_named(text)
         if place.kind is PlaceKind.FILE:

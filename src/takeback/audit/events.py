@@ -44,7 +44,7 @@ NAMES: dict[str, str] = {
     "unpinned": "the way back of an effect may be forgotten again",
     "forgotten": "the way back of an effect was given up",
     "checkpoint": "a point was named",
-    "signalled": "someone told a run something",
+    "signalled": "a run got a signal",
     "stopped": "an agent, a run or everything does nothing more",
     "breaker": "the policy stopped an agent by itself",
     "lifted": "a stop ended",

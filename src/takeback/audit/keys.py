@@ -10,19 +10,14 @@ from takeback.audit.verifier import signature_fits as slow_signature_fits
 from takeback.errors import Misuse, Refused
 from takeback.model.words import install_hint
 from takeback.storage import disk
+from takeback.storage.people_files import user_file
 from takeback.storage.projects import holds_marker, upwards
 
 PUBLIC = ".pub"
 
 
-def configuration() -> str:
-    """The directory of this user's settings."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(home, "takeback")
-
-
 def usual_path() -> str:
-    return os.path.join(configuration(), "audit.key")
+    return os.path.join(os.path.dirname(user_file()), "audit.key")
 
 
 def _cryptography() -> Any:
@@ -81,7 +76,7 @@ def refuse_near(path: str, store: str) -> None:
     inside = os.path.realpath(store) + os.sep
     if real.startswith(inside):
         raise Refused(
-            f"{path} lies in the store, where whoever rewrites the journal would find the key.",
+            f"{path} lies in the store, and a program that rewrites the journal would find it there.",
             hint="Choose a place outside with --out; best one that the agent's user cannot read.",
         )
     for directory in upwards(os.fsencode(os.path.dirname(real))):

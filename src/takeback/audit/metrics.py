@@ -1,4 +1,4 @@
-"""Numbers of a store for Prometheus and whoever reads its text format (OpenMetrics)."""
+"""Numbers of a store in the text format of Prometheus and OpenMetrics."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ HELP: dict[str, tuple[str, str]] = {
     "takeback_runs": ("gauge", "Runs that have not ended, by state; dead: their process is gone."),
     "takeback_stops": ("gauge", "Stops in force."),
     "takeback_store_bytes": ("gauge", "Bytes of the store on disk, by part."),
-    "takeback_store_limit_bytes": ("gauge", "What the store may take."),
+    "takeback_store_limit_bytes": ("gauge", "The cap of the store."),
     "takeback_disk_free_bytes": ("gauge", "Free on the disk under the store."),
     "takeback_disk_reserved_bytes": ("gauge", "What must stay free there."),
     "takeback_verify_age_seconds": ("gauge", "Since the store was last verified on this machine."),

@@ -94,7 +94,7 @@ def _sections(answers: dict[str, Any]) -> list[tuple[str, str]]:
         ("1. Actions on a resource, in a time", _counted(answers)),
         ("2. Who authorised an action, what they saw, and was it what ran", _sample(answers)),
         ("3. Actions that ran without an approval that was required", _unapproved(answers["approvals"])),
-        ("4. What was undone", table(
+        ("4. Undone actions", table(
             ("undo", "of", "what", "at", "run", "state", "verified", "what stays behind"),
             _cells(answers["undone"], "undo", "of", "summary", "at", "run", "state", "verified", "residue"),
             "Nothing was undone.",

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from takeback.audit.views import effect_json, iso
-from takeback.engine.approval import digest_of
+from takeback.engine.approvable import digest_of
 from takeback.model.change import OnConflict
-from takeback.model.effect import Effect, State
-from takeback.model.person import KnownBy
+from takeback.model.effect import Effect, State, from_intent
+from takeback.model.person import person_recorded
 from takeback.model.record import STORE, Kind, Record
 from takeback.model.run import RunInfo
 from takeback.policy.secrets import masked_json
@@ -29,6 +29,7 @@ class Approval(NamedTuple):
     why: str
     fits: bool  # what was approved is exactly what was recorded as asked for
     seq: int
+    key: str = ""  # with which it was signed
 
 
 class Story(NamedTuple):
@@ -40,8 +41,14 @@ class Story(NamedTuple):
     identity: dict[str, Any]  # who it was, as far as the host told: agent, session, model
 
     @property
+    def proposed(self) -> Effect:
+        """As the people saw it who approved it."""
+        first = next((one for one in self.records if one.kind is Kind.PROPOSE), None)
+        return from_intent(first, self.effect.agent, State.PROPOSED) if first else self.effect
+
+    @property
     def approvals(self) -> tuple[Approval, ...]:
-        wanted = digest_of(self.effect.change)
+        wanted = digest_of(self.proposed)
         return tuple(_approval(one, wanted) for one in self.records if one.kind is Kind.DECIDE)
 
     @property
@@ -50,11 +57,12 @@ class Story(NamedTuple):
         for record in self.records:
             if ruling := record.body.get("ruling") or record.body.get("args", {}).get("ruling"):
                 return dict(ruling)
-        return {}
+        gate = self.proposed.phase.gate
+        return {"rule": gate.rule, "answer": _ASKS} if gate and gate.rule else {}
 
     @property
     def needed_approval(self) -> bool:
-        return self.effect.phase.gate is not None or self.rule.get("answer") == _ASKS
+        return self.proposed.phase.gate is not None or self.rule.get("answer") == _ASKS
 
     @property
     def ran(self) -> bool:
@@ -74,8 +82,9 @@ class Story(NamedTuple):
         people = {one.by for one in before if one.approved and one.fits}
         if not before[0].fits:
             return "what ran is not what was approved"
+        gate = self.proposed.phase.gate
         asks: dict[str, Any] = self.rule.get("asks") or {}
-        wanted = int(asks.get("people", 1) or 1)
+        wanted = max(gate.people if gate else 1, int(asks.get("people", 1) or 1))
         return f"{len(people)} of {wanted} people approved it" if len(people) < wanted else ""
 
     @property
@@ -107,11 +116,10 @@ class Story(NamedTuple):
 
 
 def _approval(record: Record, wanted: str) -> Approval:
-    body = record.body
+    body, person = record.body, person_recorded(record.body)
     return Approval(
-        bool(body.get("approved")), body.get("by", ""), body.get("known_by", KnownBy.NOTHING.value),
-        body.get("detail", ""), body.get("remark", ""), record.at, body.get("reason", ""),
-        body.get("digest") == wanted, record.seq,
+        bool(body.get("approved")), person.name, person.known_by.value, person.detail, person.remark, record.at,
+        body.get("reason", ""), body.get("digest") == wanted, record.seq, body.get("key", ""),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from takeback.audit.views import iso
 from takeback.model.effect import Effect, State
 from takeback.model.record import STORE, Kind
-from takeback.model.rehearsal import Proof, Proven, Rehearsal, Rehearsed, rehearsed_in
+from takeback.model.rehearsal import Proven, Rehearsal, Rehearsed, Viability, rehearsed_in
 from takeback.storage.protocols import Journal, Query
 
 
@@ -24,14 +24,14 @@ def proven(journal: Journal) -> dict[tuple[str, str], Proven]:
         if record.body.get("check"):
             continue
         for one in rehearsed_in(record):
-            if one.proof is Proof.CANNOT or not one.effect:
+            if one.outcome is Viability.CANNOT or not one.effect:
                 continue
             kind = (one.adapter, one.strategy)
-            before = found.get(kind, Proven(0, one.proof))
-            if before.at == record.at and before.proof is Proof.FAILS:  # of several in one, the worst
+            before = found.get(kind, Proven(0, one.outcome))
+            if before.at == record.at and before.outcome is Viability.FAILS:  # of several in one, the worst
                 continue
-            worked = record.at if one.proof is Proof.WORKS else before.worked_at
-            found[kind] = Proven(record.at, one.proof, worked, one.why, one.effect)
+            worked = record.at if one.outcome is Viability.WORKS else before.worked_at
+            found[kind] = Proven(record.at, one.outcome, worked, one.why, one.effect)
     return found
 
 
@@ -40,9 +40,9 @@ def unfit(journal: Journal) -> tuple[Unfit, ...]:
     last: dict[str, tuple[int, Rehearsed]] = {}
     for record in journal.records(run=STORE, kinds=(Kind.REHEARSE,)):
         for one in rehearsed_in(record):
-            if one.effect and one.proof is not Proof.CANNOT:
+            if one.effect and one.outcome is not Viability.CANNOT:
                 last[one.effect] = record.at, one
-    failed = {id: told for id, told in last.items() if told[1].proof is Proof.FAILS}
+    failed = {id: told for id, told in last.items() if told[1].outcome is Viability.FAILS}
     if not failed:
         return ()
     effects = journal.effects(Query(ids=tuple(failed), states=(State.DONE,)))
@@ -65,7 +65,7 @@ def rehearsal_json(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def _any_fails(rehearsal: Rehearsal) -> bool:
-    return any(one.proof is Proof.FAILS for one in rehearsal.rehearsed)
+    return any(one.outcome is Viability.FAILS for one in rehearsal.rehearsed)
 
 
 def rehearsed_json(one: Rehearsed) -> dict[str, Any]:
@@ -74,11 +74,11 @@ def rehearsed_json(one: Rehearsed) -> dict[str, Any]:
         "adapter": one.adapter,
         "strategy": one.strategy,
         "summary": one.summary,
-        "outcome": one.proof.value,
+        "outcome": one.outcome.value,
         "detail": one.why,
         "milliseconds": one.milliseconds,
         "targets": [
-            {"resource": each.resource, "outcome": each.proof.value, "detail": each.why}
+            {"resource": each.resource, "outcome": each.outcome.value, "detail": each.why}
             for each in one.targets
         ],
     }
@@ -90,7 +90,7 @@ def proven_json(kinds: dict[tuple[str, str], Proven]) -> list[dict[str, Any]]:
             "adapter": adapter,
             "strategy": strategy,
             "tried_at": iso(one.at),
-            "outcome": one.proof.value if one.at else None,
+            "outcome": one.outcome.value if one.at else None,
             "worked_at": iso(one.worked_at),
             "detail": one.why,
             "effect": one.effect or None,

@@ -8,7 +8,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.audit.alerts import Alert, alert_json, alerts
 from takeback.audit.rehearsals import Unfit, unfit
 from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
-from takeback.audit.views import dropped_json, iso, stop_json
+from takeback.audit.views import climb_json, dropped_json, iso, stop_json
 from takeback.engine.stop import stops
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.lifecycle import ACCEPTS
@@ -22,6 +22,7 @@ from takeback.storage.sqlite.store import Store
 
 if TYPE_CHECKING:
     from takeback.engine.approval import Proposal
+    from takeback.engine.ladder import Climb
 
 _LOOKED_AT = 50
 # Of an undo that is stuck or in the making a person must hear all the same.
@@ -76,6 +77,7 @@ class Status(NamedTuple):
     alerts: tuple[Alert, ...] = ()
     stops: tuple[Stop, ...] = ()  # in force
     unfit: tuple[Unfit, ...] = ()  # ways back that failed when they were tried or looked at last
+    climbed: "tuple[Climb, ...]" = ()  # what was tried for those that are stuck now
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -135,7 +137,14 @@ def look(store: Store, size: int, now: int) -> Status:
         alerts=alerts(store, now),
         stops=stops(store.journal),
         unfit=unfit(store.journal),
+        climbed=_climbed(store) if tally.get(State.STUCK.value) else (),
     )
+
+
+def _climbed(store: Store) -> "tuple[Climb, ...]":
+    from takeback.engine.ladder import climbs, stuck_now
+
+    return climbs(store.journal, stuck_now(store.journal))
 
 
 def _partly_back(store: Store) -> int:
@@ -234,6 +243,7 @@ def status_json(status: Status) -> dict[str, Any]:
             *(info.id for info in (*status.attention, *(one.info for one in status.dead))),
             *(one.effect for one in status.given_up),
         ],
+        "ladder": [climb_json(one) for one in status.climbed],
         "stops": [stop_json(one) for one in status.stops],
         "dead": [dead_json(one) for one in status.dead],
         "unfit": [{"effect": one.effect.id, "at": iso(one.at), "detail": one.why} for one in status.unfit],

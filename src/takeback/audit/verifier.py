@@ -6,7 +6,7 @@ else; with the program `openssl` it checks time stamps too. takeback itself judg
     python3 verify.py [BUNDLE] [--key PUBLIC.pem]... [--anchors FILE]... [--tsa-ca CA.pem]
 
 The key and the anchors inside a bundle came with the bundle. Give your own copies: only those prove anything against
-whoever made the bundle. Exit code: 0 sound, 6 damaged, 2 usage.
+the person who made the bundle. Exit code: 0 sound, 6 damaged, 2 usage.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def _about_keys(
                 )
     if keys and not trusted:
         notes.append(
-            f"No one vouches for the key {fingerprint(keys[0])}: whoever replaced the anchors could replace it. "
+            f"No one vouches for the key {fingerprint(keys[0])}: a person who replaced the anchors could replace it. "
             "Give your own copy of the public key with --key."
         )
 
@@ -423,10 +423,15 @@ _PUBLIC = bytes.fromhex(
 
 
 def public_key(text: str) -> str:
-    """In hex, of a PEM file or of hex itself; ValueError if it is neither."""
+    """In hex, of a PEM file, `ed25519:` and base64, or hex itself; ValueError if it is none."""
     lines = [line.strip() for line in text.strip().splitlines()]
     if len(lines) == 1 and len(lines[0]) == 64:
         return bytes.fromhex(lines[0]).hex()
+    if len(lines) == 1 and lines[0].startswith("ed25519:"):
+        raw = base64.b64decode(lines[0][8:])
+        if len(raw) != 32:
+            raise ValueError("it is no Ed25519 key")
+        return raw.hex()
     if not lines or lines[0] != "-----BEGIN PUBLIC KEY-----":
         raise ValueError("it is no public key in PEM")
     data = base64.b64decode("".join(lines[1:-1]))

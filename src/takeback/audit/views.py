@@ -12,6 +12,7 @@ from takeback.model.stop import Stop
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
+    from takeback.engine.ladder import Climb
     from takeback.engine.settled import Settled
     from takeback.model.plan import UndoResult
     from takeback.model.run import UnderPrompt
@@ -206,6 +207,12 @@ def stop_json(stop: Stop) -> dict[str, Any]:
         "why": stop.why,
         "at": iso(stop.at) if stop.at else None,
     }
+
+
+def climb_json(one: "Climb") -> dict[str, Any]:
+    """A rung of the ladder: what was tried for an effect that is stuck."""
+    told = one._asdict()
+    return {**told, "rung": one.rung.value, "at": iso(one.at)}
 
 
 def settled_json(one: "Settled") -> dict[str, Any]:

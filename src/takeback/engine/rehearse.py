@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Rehearsing
+from takeback.adapters.protocol import Rehearsing, traits_of
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.undo import refuse_blocked, refuse_conflicts
@@ -20,13 +20,18 @@ from takeback.errors import (
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, Plan
-from takeback.model.rehearsal import Proof, Rehearsed, RehearsedTarget
+from takeback.model.rehearsal import Rehearsed, RehearsedTarget, Viability
 from takeback.model.remedy import Strategy
 from takeback.model.resource import display
 
-IN_A_LAYER = ("file", "config", "command", "tree", "box", "sqlite")
 _NOT_THERE = {"redis": "Redis cannot roll back what was tried, so there is nothing to try it on"}
 _MOST_NAMED = 5
+_MOST_ROWS = 100_000  # that a trial at a server may lock
+
+
+def is_database_file(effect: Effect) -> bool:
+    traits = traits_of(effect.change)
+    return traits.layered and traits.marks
 
 
 def unfit(effect: Effect) -> str:
@@ -35,6 +40,8 @@ def unfit(effect: Effect) -> str:
         return f"it is an undo itself; name the effect that it took back, {short(effect.undoes)}"
     if effect.state is not State.DONE:
         return f"it is {effect.state.value}, so there is nothing to take back"
+    if effect.redacted:
+        return "its content and its way back were erased"
     if effect.forgotten:
         return "its undo data was deleted"
     if effect.remedy is None or effect.remedy.strategy is Strategy.IRREVERSIBLE:
@@ -46,7 +53,7 @@ def unfit(effect: Effect) -> str:
     return ""
 
 
-def told_of(effect: Effect, proof: Proof, why: str = "", milliseconds: int = 0) -> Rehearsed:
+def told_of(effect: Effect, proof: Viability, why: str = "", milliseconds: int = 0) -> Rehearsed:
     return Rehearsed(
         effect.id,
         effect.change.adapter,
@@ -62,13 +69,13 @@ def told_of(effect: Effect, proof: Proof, why: str = "", milliseconds: int = 0) 
     )
 
 
-def judged(error: TakebackError) -> tuple[Proof, str]:
+def judged(error: TakebackError) -> tuple[Viability, str]:
     """What an error says of a way back: that it does not work, or that it could not be tried."""
     if isinstance(error, Blocked):
-        return Proof.CANNOT, blocked_words(error.blockers)
+        return Viability.CANNOT, blocked_words(error.blockers)
     if isinstance(error, (Unavailable, InDoubt)) and not isinstance(error, ActionMissing):
-        return Proof.CANNOT, str(error)
-    return Proof.FAILS, str(error)
+        return Viability.CANNOT, str(error)
+    return Viability.FAILS, str(error)
 
 
 def blocked_words(blockers: tuple[str, ...]) -> str:
@@ -79,7 +86,7 @@ def blocked_words(blockers: tuple[str, ...]) -> str:
 def _timed(effect: Effect, work: Callable[[], str]) -> Rehearsed:
     started = time.perf_counter()
     try:
-        proof, why = Proof.WORKS, work()
+        proof, why = Viability.WORKS, work()
     except TakebackError as error:
         proof, why = judged(error)
     return told_of(effect, proof, why, int((time.perf_counter() - started) * 1000))
@@ -95,9 +102,18 @@ def rehearse_at_its_place(parts: Parts, effect: Effect) -> Rehearsed:
         return adapter.rehearse(effect)
 
     name = effect.change.adapter
+    if (count := _rows(effect)) > _MOST_ROWS:
+        why = f"it changed {count:,} rows, and a trial would lock them for long; a look compares them"
+        return told_of(effect, Viability.CANNOT, why)
     if why := _NOT_THERE.get(name) or ("" if _can(parts, name) else f"nothing rehearses effects of {name}"):
-        return told_of(effect, Proof.CANNOT, why)
+        return told_of(effect, Viability.CANNOT, why)
     return _timed(effect, work)
+
+
+def _rows(effect: Effect) -> int:
+    """As the server counted them."""
+    tables: dict[str, dict[str, Any]] = effect.receipt.get("tables", {})
+    return sum(count for counts in tables.values() for count in counts.values() if isinstance(count, int))
 
 
 def _can(parts: Parts, name: str) -> bool:
@@ -115,14 +131,14 @@ def plan_of(parts: Parts, effect: Effect) -> Plan:
     return plan
 
 
-class Looked(NamedTuple):
+class Fitness(NamedTuple):
     """What is remembered between looks at several effects, newest first."""
 
     sound: dict[str, str]  # by digest of a blob that was read: what is wrong with it
     fit: set[str]  # effects whose way back looks as it must
 
 
-def look_at(parts: Parts, effect: Effect, looked: Looked) -> Rehearsed:
+def look_at(parts: Parts, effect: Effect, looked: Fitness) -> Rehearsed:
     """Whether the way back looks as if it worked: its blobs are whole, its server answers, its function is there, the
     schema and the content are those that it left."""
 
@@ -146,7 +162,7 @@ def look_at(parts: Parts, effect: Effect, looked: Looked) -> Rehearsed:
         return ""
 
     found = _timed(effect, work)
-    if found.proof is Proof.WORKS:
+    if found.outcome is Viability.WORKS:
         looked.fit.add(effect.id)
     return found
 

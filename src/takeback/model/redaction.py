@@ -147,5 +147,5 @@ def _masked(value: Any, goes: Callable[[bytes], bool], name: str = "") -> Any:
 
 
 def as_read(body: dict[str, Any]) -> dict[str, Any]:
-    """Of a record whose body was erased: whoever wrote into the store since gives it no way back."""
+    """Of a record whose body was erased: no edit of the store gives it a way back."""
     return {name: value for name, value in body.items() if name != "remedy"} | {"redacted": True}

@@ -1,13 +1,12 @@
 """What became of ways back that were tried on a copy, and when each kind was last proven."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.model.record import Record
 
 
-class Proof(StrEnum):
+class Viability(StrEnum):
     WORKS = "works"
     FAILS = "fails"
     CANNOT = "cannot be rehearsed"
@@ -15,7 +14,7 @@ class Proof(StrEnum):
 
 class RehearsedTarget(NamedTuple):
     resource: str
-    proof: Proof
+    outcome: Viability
     why: str = ""
 
 
@@ -25,7 +24,7 @@ class Rehearsed(NamedTuple):
     effect: str  # its id; "" for a change of a plan
     adapter: str
     strategy: str
-    proof: Proof
+    outcome: Viability
     why: str = ""  # why it fails, or cannot be rehearsed; of one that works, what was not tried
     summary: str = ""
     targets: tuple[RehearsedTarget, ...] = ()
@@ -40,14 +39,14 @@ class Rehearsal(NamedTuple):
 
     @property
     def works(self) -> bool:
-        return all(one.proof is Proof.WORKS for one in self.rehearsed)
+        return all(one.outcome is Viability.WORKS for one in self.rehearsed)
 
 
 class Proven(NamedTuple):
     """Of one kind of remedy: an adapter and a strategy."""
 
     at: int  # when it was last tried; 0: never
-    proof: Proof  # how that ended
+    outcome: Viability  # how that ended
     worked_at: int = 0  # when it last worked; 0: never
     why: str = ""
     effect: str = ""
@@ -72,14 +71,14 @@ def bodies(rehearsal: Rehearsal) -> list[dict[str, Any]]:
 
 
 def _as_json(one: Rehearsed) -> dict[str, Any]:
-    ordered = sorted(one.targets, key=lambda target: target.proof is Proof.WORKS)
+    ordered = sorted(one.targets, key=lambda target: target.outcome is Viability.WORKS)
     data: dict[str, Any] = {
         "effect": one.effect,
         "adapter": one.adapter,
         "strategy": one.strategy,
-        "outcome": one.proof.value,
+        "outcome": one.outcome.value,
         "milliseconds": one.milliseconds,
-        "targets": [[each.resource, each.proof.value, each.why] for each in ordered[:_MOST_TARGETS]],
+        "targets": [[each.resource, each.outcome.value, each.why] for each in ordered[:_MOST_TARGETS]],
         "count": len(one.targets),
     }
     optional = {"why": one.why, "summary": one.summary}
@@ -91,14 +90,8 @@ def rehearsed_in(record: Record) -> tuple[Rehearsed, ...]:
 
 
 def rehearsed_from(one: dict[str, Any]) -> Rehearsed:
-    targets = tuple(RehearsedTarget(name, Proof(proof), why) for name, proof, why in one["targets"])
+    targets = tuple(RehearsedTarget(name, Viability(proof), why) for name, proof, why in one["targets"])
     return Rehearsed(
-        one["effect"], one["adapter"], one["strategy"], Proof(one["outcome"]), one.get("why", ""),
+        one["effect"], one["adapter"], one["strategy"], Viability(one["outcome"]), one.get("why", ""),
         one.get("summary", ""), targets, one.get("milliseconds", 0),
     )  # fmt: skip
-
-
-def proof_of(targets: Sequence[RehearsedTarget]) -> Proof:
-    """Of an effect: the worst of what its targets are."""
-    found = {one.proof for one in targets}
-    return next((one for one in (Proof.FAILS, Proof.CANNOT) if one in found), Proof.WORKS)

@@ -17,6 +17,7 @@ COUNTED = ("files", "rows", "bytes")
 LIMITS = {f"{what}_{how}": (what, sign) for what in COUNTED for how, sign in (("over", ">"), ("up_to", "<="))}
 MATCHES = (*(one.value for one in Field), "hours", "argument", *LIMITS)
 _TOP = ("settings", "rule", "labels", "owners", "budget", "case", "order")
+_OF_OTHERS = ("approvers", "approvals", "notify", "audit")  # who may approve, who is told, where anchors go
 _RULE = ("name", "match", "then", "place", "asks", "why", "when")
 _BUDGET = ("name", "match", "most", "per", "why")
 _CASE = ("name", "given", "then", "rule")
@@ -100,6 +101,11 @@ def layer_from(
     """`root`: where relative paths of a project's file begin. `check_settings` raises at settings that do not exist."""
     read = _Reader(file, Places(text), root, home)
     for name in data:
+        if name in _OF_OTHERS and level is not Level.PROJECT:
+            continue  # whoever needs it reads it
+        if name in _OF_OTHERS:
+            hint = "It counts in ~/.config/takeback/config.toml and /etc/takeback/config.toml."
+            read.refuse((name,), f"[{name}] is nothing that a project decides", hint)
         if name not in _TOP:
             from takeback.model.words import did_you_mean
 

@@ -1,8 +1,8 @@
 """Erase content and words for good: which records and contents hold them, what is lost by that, and the erasing itself.
 
 The REDACT records come first, with what is left of every record, and with the names of the contents to erase in a
-table beside them. Whatever is killed after that, the next recovery or sweep finishes: ways back are given up and
-released, the bodies of the records are erased, the contents are deleted, and the files of the store are written anew.
+table beside them. After a kill the next recovery or sweep finishes it: ways back are given up and
+released, the bodies of the records are erased, the contents are deleted, and the files of the store are rewritten.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -126,7 +126,7 @@ class _Content:
             for info in infos:
                 digest = info.digest.encode()
                 tail = b""
-                with suppress(BlobMissing):  # swept meanwhile
+                with suppress(BlobMissing):  # a sweep removed it
                     for piece in parts.blobs.read(info.digest):
                         data = tail + piece
                         if words and data in words:
@@ -245,8 +245,8 @@ def finish(parts: Parts, store: Store, held: str, tidy: Callable[[], object]) ->
     with store.together() as connection:
         finished(connection, wholly=True)
     if stay:
-        count = f"{len(stay):,} contents are" if len(stay) > 1 else "One content is"
-        left.append(f"{count} still needed by other effects, and stays.")
+        many = f"{len(stay):,} contents are still needed by other effects or a box, and stay."
+        left.append("One content is still needed by another effect or a box, and stays." if len(stay) == 1 else many)
     return tuple(left)
 
 

@@ -23,7 +23,6 @@ from takeback.model.run import (
     conversation_of,
     member_of,
 )
-from takeback.policy.secrets import masked
 from takeback.runs import checkpoints
 from takeback.runs.selection import SHORTEST_PREFIX, latest_first
 from takeback.storage.protocols import Journal, Query
@@ -275,6 +274,8 @@ def mark_prompt(run: "Run", text: str, turn: str = "") -> Checkpoint:
 
 def first_words(text: str) -> str:
     """The first line that says something, without secrets and without characters that cannot be stored or shown."""
+    from takeback.policy.secrets import masked
+
     plain = ("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
     line = masked(next((" ".join(one.split()) for one in plain if one.strip()), ""))
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from takeback.adapters.call.action import Action
     from takeback.adapters.database import Tell
     from takeback.runs.boxes.box import Box
+    from takeback.runs.canary import CanaryResult
     from takeback.runs.sql import Sql
     from takeback.runs.watch_databases import SeenProgram
     from takeback.runs.watch_files import FileWatch
@@ -355,6 +356,22 @@ class Run:
         these paths of the effect, with everything below them."""
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         return undo.undo(self._core, effect, to, paths, wishes, dry_run)
+
+    def canary(
+        self,
+        targets: Sequence[Any],
+        change: Callable[[Any], object],
+        check: Callable[[Any], bool],
+        *,
+        wait: float = 0,
+    ) -> "CanaryResult":
+        """Change the first target, check it, wait that many seconds and check it again, then change and check the
+        others one by one. `change(target)` uses this run; `check(target)` changes nothing and returns True or False.
+        What fails is taken back, and nothing else is; if the first one fails, the others are not begun. The result has
+        an outcome for each target. In a workflow each part is a step."""
+        from takeback.runs.canary import canary
+
+        return canary(self._core, targets, change, check, wait, self.undo)
 
     def accept(self, effect: "Effect | str") -> None:
         """Accept this effect: it stays even if the run fails later."""

@@ -264,7 +264,7 @@ class Store(ABC):
 
     @abstractmethod
     def rewrite(self) -> tuple[str, ...]:
-        """Write all tables anew, so that nothing is left of what was deleted in them; a sentence for each place that it
+        """Rewrite all tables, so that nothing is left of what was deleted in them; a sentence for each place that it
         cannot reach."""
         ...
 

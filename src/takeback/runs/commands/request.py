@@ -12,7 +12,6 @@ from typing import NamedTuple, cast
 
 from takeback.errors import Misuse, Renamed
 from takeback.model.record import canonical
-from takeback.policy.secrets import MASK, masked_lines
 
 _SHOWN = 60
 
@@ -35,11 +34,15 @@ def told(argv: tuple[str, ...]) -> list[str]:
 
 def _without_secrets(argv: tuple[str, ...]) -> list[str]:
     """No part of an undo reads the command again, and the journal is kept for months and shown to many."""
+    from takeback.policy.secrets import masked_lines
+
     return masked_lines(argv, " ")
 
 
 def _quoted(word: str) -> str:
     """For a shell; a mask needs no quotes."""
+    from takeback.policy.secrets import MASK
+
     plain = word.replace(MASK, "masked")
     return word if shlex.quote(plain) == plain else shlex.quote(word)
 

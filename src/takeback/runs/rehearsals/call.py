@@ -13,7 +13,7 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.rehearse import judged, plan_of, told_of
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
-from takeback.model.rehearsal import Proof, Rehearsed
+from takeback.model.rehearsal import Rehearsed, Viability
 from takeback.model.resource import path_of
 from takeback.runs.commands.scratch import workshop
 from takeback.runs.rehearsals.room import PLACE
@@ -34,18 +34,18 @@ def rehearse_call(parts: Parts, effect: Effect) -> Rehearsed:
     return told_of(effect, proof, why, int((time.perf_counter() - started) * 1000))
 
 
-def _rehearsed(parts: Parts, effect: Effect, action: Action) -> tuple[Proof, str]:
+def _rehearsed(parts: Parts, effect: Effect, action: Action) -> tuple[Viability, str]:
     if action.terms.rehearse is None:
-        return Proof.CANNOT, f"{action.name} declares no test endpoint (rehearse=)"
+        return Viability.CANNOT, f"{action.name} declares no test endpoint (rehearse=)"
     if not action.everywhere:
-        return Proof.CANNOT, f"{action.name} can be imported by its own process only"
+        return Viability.CANNOT, f"{action.name} can be imported by its own process only"
     seconds = action.terms.timeout + _MORE
     if isinstance(action.way_back, Compensation):
         seconds += action.way_back.timeout
     store = os.fsdecode(path_of(parts.off_limits))
     settings: Mapping[str, str] = {}
-    if isinstance(action.terms.rehearse, Mapping):
-        settings = cast("Mapping[str, str]", action.terms.rehearse)
+    if not callable(action.terms.rehearse):
+        settings = action.terms.rehearse
     import subprocess
 
     code = _START.format(path=[path for path in sys.path if path])
@@ -62,10 +62,10 @@ def _rehearsed(parts: Parts, effect: Effect, action: Action) -> tuple[Proof, str
                 env={**os.environ, **settings}, timeout=seconds, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return Proof.FAILS, f"at its test endpoint it took more than {seconds:g} s"
+            return Viability.FAILS, f"at its test endpoint it took more than {seconds:g} s"
     try:
         told: dict[str, str] = json.loads(ended.stdout)
-        return Proof(told["outcome"]), told["why"]
+        return Viability(told["outcome"]), told["why"]
     except (ValueError, KeyError):
         said = ended.stderr.decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
-        return Proof.CANNOT, f"its process ended early ({'; '.join(said) or ended.returncode})"
+        return Viability.CANNOT, f"its process ended early ({'; '.join(said) or ended.returncode})"

@@ -135,8 +135,8 @@ def _named(kind: str) -> str:
 
 
 def broken_promises(targets: Iterable[Target], found: Manifest) -> dict[bytes, str]:
-    """By path: what the journal says was there before the effect, and is not there after its undo. What a state leaves
-    open is not judged."""
+    """By path: what the journal says was there before the effect, and is not there after its undo. A state may leave
+    something open: that is not judged."""
     told: dict[bytes, str] = {}
     for target in targets:
         path = path_of(target.resource) if target.resource.startswith(SCHEME) else b""

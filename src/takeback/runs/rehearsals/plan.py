@@ -11,7 +11,7 @@ _MOST = 16 << 20  # bytes
 _EXAMPLE = 'For example [[step]] with run = "make install", or with write = "app.conf" and content = "…".'
 
 
-class Step(NamedTuple):
+class PlannedStep(NamedTuple):
     """`kind` is the key that says what it does; `args` are all keys."""
 
     kind: str
@@ -20,7 +20,7 @@ class Step(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     network: bool = False  # whether its commands may use the network: what they do there stays
 
 
@@ -110,7 +110,7 @@ def plan_from(data: Any, where: str) -> StepPlan:
     return StepPlan(tuple(_step(one, f"Step {at} of {where}") for at, one in enumerate(found, 1)), network)
 
 
-def _step(data: Any, where: str) -> Step:
+def _step(data: Any, where: str) -> PlannedStep:
     args = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kinds = [kind for kind in _KINDS if kind in args]
     if len(kinds) != 1:
@@ -137,7 +137,7 @@ def _step(data: Any, where: str) -> Step:
             f"{where} is about a server, which no layer can hold back.",
             hint="Plans take SQLite files. Rehearse an effect on a server by its id, after it was made.",
         )
-    return Step(kind, args, _summary(kind, args))
+    return PlannedStep(kind, args, _summary(kind, args))
 
 
 _WORDS = {

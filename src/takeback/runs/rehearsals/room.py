@@ -29,7 +29,7 @@ class Copies(NamedTuple):
     files: Mapping[str, str]  # of SQLite files that were changed: where each has its copy
 
 
-class Answer(NamedTuple):
+class LayerAnswer(NamedTuple):
     told: tuple[dict[str, Any], ...]
     trouble: str  # why it ended early; "" if it did not
     left: tuple[tuple[str, str], ...] = ()  # resources that differ from the world at the end, and how
@@ -51,9 +51,9 @@ def rehearse_in_layer(
     databases: Sequence[str] = (),
     network: bool = False,
     ours: Sequence[str] = (),
-) -> Answer:
+) -> LayerAnswer:
     """`request` is carried out by a process that sees the world and the store through a layer. Nothing that it does
-    reaches either. What it leaves at the end is compared with the world, except below the directories that are
+    reaches either. The end state is compared with the world, except below the directories that are
     `ours`."""
     from takeback.sandbox.protocol import Order, Stack
     from takeback.sandbox.sandbox import Sandbox
@@ -91,14 +91,14 @@ def rehearse_in_layer(
         except ValueError:
             break  # it was killed while it wrote
     if told and "end" in told[-1]:
-        return Answer(tuple(told[:-1]), "", left)
+        return LayerAnswer(tuple(told[:-1]), "", left)
     if ended.stopped:
-        return Answer(
+        return LayerAnswer(
             tuple(told), "it took too long" if ended.stopped == "time" else "it needed too much memory"
         )
     said = printed.stderr.decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
     why = "; ".join(said) or ended.unstarted or f"exit code {ended.exit_code}"
-    return Answer(tuple(told), f"its process ended early ({why})")
+    return LayerAnswer(tuple(told), f"its process ended early ({why})")
 
 
 def _left(layer: str, ours: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -127,7 +127,7 @@ def _copied(mine: str, store: str, databases: Sequence[str]) -> Copies:
 
 
 def copy_database(path: str, copy: str) -> None:
-    """As it is at one moment, whoever writes to it."""
+    """As it is at one moment, also while others write to it."""
     uri = "file:" + "".join(c if c not in "?#%" else f"%{ord(c):02x}" for c in os.path.abspath(path))
     try:
         with (

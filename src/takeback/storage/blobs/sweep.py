@@ -313,7 +313,7 @@ def _refuse_holes(database: Tables, directory: str) -> None:
 def still_held(place: str) -> StoreBusy:
     return StoreBusy(
         f"{place} holds more than what is needed, and could not be rewritten: another process is writing to it.",
-        hint="What was begun is finished by the next change, or by `takeback recover`, when that process has ended.",
+        hint="When that process has ended, the next change or `takeback recover` finishes the redaction.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.lifecycle import BIRTHS, OF_EFFECTS, Life, consequences, touched
-from takeback.model.record import GENESIS, HASH, Flaw, Kind, Record, is_erased, is_tied
+from takeback.model.record import GENESIS, HASH, UNSALTED, Flaw, Kind, Record, is_erased, is_tied
 from takeback.model.resource import Project, display, made_markers, touched_projects
 from takeback.model.run import OF_RUNS, RunInfo, RunState, run_after
 from takeback.storage import tables
@@ -168,7 +168,7 @@ class Erasures:
         self._unsealed_after = 0  # the first record that has a seal
 
     def add(self, record: Record, before: bytes | None) -> None:
-        if record.seal:
+        if len(record.seal) > len(UNSALTED):
             self._unsealed_after = self._unsealed_after or record.seq
         elif self._unsealed_after:
             raise RecordInvalid(f"it has no seal, and record {self._unsealed_after} has one.")

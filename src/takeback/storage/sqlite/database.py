@@ -213,7 +213,7 @@ class SqliteDatabase:
         return self._older is not None and not self._file
 
     def rewrite(self) -> None:
-        """Every page anew, without what was deleted; then nothing of before is left in the write-ahead file either."""
+        """Rewrite every page without what was deleted, and empty the write-ahead file."""
         with self.lock, self._translated():
             self._connection.execute("PRAGMA secure_delete=ON")
             self._connection.execute("VACUUM")

@@ -24,7 +24,7 @@ _LOOK_FOR_ALERTS = 5_000_000  # microseconds between two looks at what is derive
 _ENDED_BY_INTERRUPT = 130
 
 _ARGUMENTS = (
-    flag("-f, --follow", "go on with what happens from now on, and with alerts"),
+    flag("-f, --follow", "wait for more events, and for alerts"),
     option("--after", "SEQ", "after the record of this number: the `seq` that was read last", type=number_of),
     option("--since", "TIME", "since then: 10m, 2h, 3d, 09:30, 2026-11-18", type=filled),
     repeated("--only", "EVENT", "only events of this name; may be given several times"),
@@ -48,7 +48,8 @@ def _events(asked: Asked) -> int:
             except KeyboardInterrupt:
                 return _ENDED_BY_INTERRUPT  # that is how it ends
     if nothing_yet(asked):
-        return tell_nothing(asked, [])
+        lines = asked.screen._replace(json=False, quiet=asked.options.json or asked.screen.quiet)
+        return tell_nothing(asked._replace(screen=lines), [])  # as JSON lines nothing is no line
     with opened(asked) as tb:
         if options.metrics:
             from takeback.audit.metrics import metrics
@@ -119,7 +120,7 @@ def _follow(asked: Asked, tb: "Takeback") -> int:
     store, wanted = tb.store, _Wanted(asked, tb)
     reader, last = _reader(store), _first(asked, store, store.journal.newest())
     gone = select.poll()
-    gone.register(sys.stdout.fileno(), 0)  # only whether nobody reads any more
+    gone.register(sys.stdout.fileno(), 0)  # only whether the reader has closed it
     open_alerts: dict[str, Alert] = {}
     looked = 0
     while True:
@@ -137,7 +138,7 @@ def _follow(asked: Asked, tb: "Takeback") -> int:
         if store.is_replaced:
             raise ResourceUnreachable(
                 f"The store at {store.name} was replaced or removed while it was followed.",
-                hint=f"`takeback events --follow --after {last}` goes on when it is back.",
+                hint=f"`takeback events --follow --after {last}` continues when it is back.",
             )
         store.wait_for_work(_LOOK)
 

@@ -12,14 +12,14 @@ from takeback.frontends.cli.output.errors import as_field, told_trouble
 from takeback.frontends.cli.output.screen import Screen, ago, clean, counted, from_here, took
 from takeback.frontends.cli.session.store import existing, give, known_effects, nothing_yet, tell_nothing
 from takeback.model.ids import short
-from takeback.model.rehearsal import Proof, Proven, Rehearsal, Rehearsed, RehearsedTarget
+from takeback.model.rehearsal import Proven, Rehearsal, Rehearsed, RehearsedTarget, Viability
 from takeback.model.resource import display
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
 _MOST_TARGETS = 5
-_COLOURS = {Proof.WORKS: "green", Proof.FAILS: "red", Proof.CANNOT: "yellow"}
+_COLOURS = {Viability.WORKS: "green", Viability.FAILS: "red", Viability.CANNOT: "yellow"}
 
 _ARGUMENTS = (
     positional("ids", "ID", "effects, or runs by id or name; none: the newest one", nargs="*"),
@@ -91,13 +91,13 @@ def _tell(asked: Asked, tb: "Takeback", found: Rehearsal, started: float) -> int
             "Nothing is due: each kind of remedy was proven." if options.due else "Nothing to rehearse."
         )
         return 0
-    counts = {proof: sum(one.proof is proof for one in found.rehearsed) for proof in Proof}
+    counts = {proof: sum(one.outcome is proof for one in found.rehearsed) for proof in Viability}
     told = ", ".join(f"{count:,} {_word(proof, count)}" for proof, count in counts.items() if count)
     if options.dry_run:
-        able = counts[Proof.WORKS]
+        able = counts[Viability.WORKS]
         screen.say(f"Would rehearse {counted(able, 'effect')} of {len(found.rehearsed):,}.")
         return 0
-    verb = "Looked at" if found.check else "Rehearsed"
+    verb = "Fitness at" if found.check else "Rehearsed"
     of = counted(len(found.rehearsed), "change" if options.plan else "effect")
     screen.say(f"{verb} {of} in {took(started)}: {told}. Nothing was changed.")
     if found.check and found.works:
@@ -105,14 +105,14 @@ def _tell(asked: Asked, tb: "Takeback", found: Rehearsal, started: float) -> int
     return told_trouble(screen, errors)
 
 
-def _word(proof: Proof, count: int) -> str:
-    if proof is Proof.CANNOT:
+def _word(proof: Viability, count: int) -> str:
+    if proof is Viability.CANNOT:
         return "cannot be rehearsed"
     return proof.value if count == 1 else proof.value.removesuffix("s")
 
 
 def _errors(found: Rehearsal) -> list[TakebackError]:
-    failed = [one for one in found.rehearsed if one.proof is Proof.FAILS]
+    failed = [one for one in found.rehearsed if one.outcome is Viability.FAILS]
     if failed:
         shown = f"`takeback show {short(failed[0].effect)}` shows it." if failed[0].effect else ""
         return [
@@ -134,14 +134,18 @@ def _errors(found: Rehearsal) -> list[TakebackError]:
 
 def _say_one(screen: Screen, one: Rehearsed, dry: bool) -> None:
     name = screen.id(one.effect) if one.effect else "planned "
-    word = ("can be tried" if one.proof is Proof.WORKS else one.proof.value) if dry else one.proof.value
+    word = (
+        ("can be tried" if one.outcome is Viability.WORKS else one.outcome.value)
+        if dry
+        else one.outcome.value
+    )
     spent = f"{one.milliseconds:,} ms" if one.milliseconds else ""
     facts = ", ".join(filter(None, (one.adapter, one.strategy, spent)))
     told = f" ({facts})" if facts else ""
-    screen.say(f"{name}  {screen.paint(word, _COLOURS[one.proof])}  {from_here(one.summary)}{told}")
+    screen.say(f"{name}  {screen.paint(word, _COLOURS[one.outcome])}  {from_here(one.summary)}{told}")
     if one.why:
         screen.say(f"          {from_here(one.why)}")
-    bad = [each for each in one.targets if each.proof is not Proof.WORKS and each.why != one.why]
+    bad = [each for each in one.targets if each.outcome is not Viability.WORKS and each.why != one.why]
     for each in bad[:_MOST_TARGETS] if len(one.targets) > 1 and not dry else ():
         screen.say(f"          {_of_target(each)}")
     if len(bad) > _MOST_TARGETS and len(one.targets) > 1:
@@ -149,14 +153,14 @@ def _say_one(screen: Screen, one: Rehearsed, dry: bool) -> None:
 
 
 def _of_target(one: RehearsedTarget) -> str:
-    return f"{from_here(display(one.resource))}: {from_here(one.why or one.proof.value)}"
+    return f"{from_here(display(one.resource))}: {from_here(one.why or one.outcome.value)}"
 
 
 def _show_status(asked: Asked, tb: "Takeback") -> int:
     from takeback.runs.rehearsals.choice import with_every_kind
 
     screen, journal = asked.screen, tb.store.journal
-    kinds = with_every_kind(journal, proven(journal), Proven(0, Proof.CANNOT))
+    kinds = with_every_kind(journal, proven(journal), Proven(0, Viability.CANNOT))
     bad = unfit(journal)
     told = [{"id": one.effect.id, "summary": one.effect.change.summary, "detail": one.why} for one in bad]
     days = opened_of(tb).store.settings.rehearse_days
@@ -165,10 +169,10 @@ def _show_status(asked: Asked, tb: "Takeback") -> int:
     for (adapter, strategy), one in sorted(kinds.items()):
         when = "never tried"
         if one.at:
-            when = f"{one.proof.value}, tried {ago(one.at, today)} with {screen.id(one.effect)}"
-            if one.proof is not Proof.WORKS:
+            when = f"{one.outcome.value}, tried {ago(one.at, today)} with {screen.id(one.effect)}"
+            if one.outcome is not Viability.WORKS:
                 when += f"; last worked {ago(one.worked_at, today)}" if one.worked_at else "; never worked"
-        colour = _COLOURS[one.proof] if one.at else "yellow"
+        colour = _COLOURS[one.outcome] if one.at else "yellow"
         screen.say(f"{adapter:<9} {strategy:<13} {screen.paint(when, colour)}")
     for one in bad:
         screen.say(

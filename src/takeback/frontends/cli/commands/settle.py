@@ -16,6 +16,8 @@ _ARGUMENTS = (
     flag("--happened", "it did happen"),
     flag("--did-not-happen", "it did not happen and will not"),
     option("--receipt", "JSON", "the result of the call; its undo needs it"),
+    flag("--accept-residue", "of what is stuck: what is left of it stays as it is"),
+    option("--why", "TEXT", "with --accept-residue: the reason", default=""),
     BY,
     flag("--dry-run", "only show what would be recorded"),
 )
@@ -25,8 +27,12 @@ def _settle(asked: Asked) -> int:
     from takeback.engine.approval import refuse_unsettleable
 
     options, screen = asked.options, asked.screen
-    if options.happened == options.did_not_happen:
-        raise Misuse("Give either --happened or --did-not-happen.")
+    if sum((options.happened, options.did_not_happen, options.accept_residue)) != 1:
+        raise Misuse("Give one of --happened, --did-not-happen and --accept-residue.")
+    if options.accept_residue:
+        return _accept_residue(asked)
+    if options.why:
+        raise Misuse("--why is for --accept-residue.")
     receipt: Any = None
     if options.receipt is not None:
         if options.did_not_happen:
@@ -50,6 +56,20 @@ def _settle(asked: Asked) -> int:
         )
         if options.happened and receipt is None and not settled.is_undo and settled.state is State.DONE:
             screen.hint("No --receipt was given, so its undo is called without one.")
+    return 0
+
+
+def _accept_residue(asked: Asked) -> int:
+    options = asked.options
+    if options.receipt is not None:
+        raise Misuse("--receipt is for --happened.")
+    with existing(asked, lambda tb: tb.effect(options.id)) as tb:
+        settled = tb.accept_residue(options.id, why=options.why, by=options.by, dry_run=options.dry_run)
+        what = f"{short(settled.id)} {from_here(settled.change.summary)}"
+        if options.dry_run:
+            return asked.would(effect_json(settled), f"What is left of {what} would be accepted.")
+        give(asked, tb, effect_json(settled))
+        asked.screen.say(f"{what}: what is left of it is accepted, and stays.")
     return 0
 
 

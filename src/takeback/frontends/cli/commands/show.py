@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from takeback.adapters.protocol import traits_of
 from takeback.api import now, opened_of
 from takeback.audit.diff import in_words
-from takeback.audit.views import effect_json, record_json
+from takeback.audit.views import climb_json, effect_json, record_json
 from takeback.engine.redacted import redacted_by
 from takeback.frontends.cli.command import SECRETS, Asked, Command, Does, positional
 from takeback.frontends.cli.output.attention import call_json, facts_of_call, standing_of
@@ -28,9 +28,11 @@ from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.record import Record
 from takeback.runs.selection import overwriting
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.engine.ladder import Climb
 
 
 _MOST_TARGETS = 20
@@ -46,6 +48,7 @@ def _show(asked: Asked) -> int:
             return 0
         effect = tb.effect(asked.options.id)
         records = tuple(tb.store.journal.records(effect=effect.id))
+        climbed = _climbed(tb, effect)
         blockers = _blockers(tb, effect)
         undone = partly_undone(tb, [effect]).get(effect.id, ())
         run = next(tb.store.journal.runs((effect.run,)), None)
@@ -58,6 +61,7 @@ def _show(asked: Asked) -> int:
                 "receipt": effect.receipt,
                 **call_json(effect),
                 "records": [record_json(record) for record in records],
+                "ladder": [climb_json(one) for one in climbed],
                 "blocked_by": [one.id for one in blockers],
             },
         )
@@ -87,11 +91,33 @@ def _show(asked: Asked) -> int:
         screen.say("History")
         for record in records:
             screen.say(f"  {record.seq:>6}  {local_time(record.at, today)}  {_record(record)}")
+        _say_ladder(screen, climbed, effect, today)
         if blockers:
             screen.say("Blocked by later effects that stand on it (undo --cascade takes them too)")
             for one in blockers:
                 screen.say(f"  {screen.effect(one)}")
     return 0
+
+
+def _climbed(tb: "Takeback", effect: Effect) -> "tuple[Climb, ...]":
+    """Of it and of its undos."""
+    from takeback.engine.ladder import climbs
+
+    undos = tb.store.journal.effects(Query(undoing=(effect.id,)))
+    return climbs(tb.store.journal, (effect.id, *(one.id for one in undos)))
+
+
+def _say_ladder(screen: Screen, climbed: "tuple[Climb, ...]", effect: Effect, today: int) -> None:
+    from takeback.engine.ladder import RESET
+
+    if climbed:
+        screen.say("Tried, because it was stuck")
+        for one in climbed:
+            whose = f"undo {short(one.effect)}: " if one.effect != effect.id else ""
+            screen.say(f"  {local_time(one.at, today)}  {whose}{clean(one.words)}")
+    if effect.state is State.STUCK:
+        name = short(effect.id)
+        screen.hint(f"`takeback settle {name} --accept-residue --why TEXT` leaves it as it is. {RESET}")
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:

@@ -301,6 +301,8 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         screen.say(
             screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow")
         )
+    for one in {climb.effect: climb for climb in status.climbed}.values():
+        screen.say(screen.paint(f"Stuck    {screen.id(one.effect)}, tried last: {clean(one.words)}", "red"))
     if status.states[State.STUCK] > sum(one.state is State.STUCK for one in status.in_doubt):
         screen.hint(
             "`takeback log` shows what is stuck, `takeback show ID` why; `takeback undo ID` takes it back."

@@ -40,9 +40,9 @@ def _stop(asked: Asked) -> int:
             hint="Nothing was stopped. `takeback status` shows who is at work; `takeback stop --list` lists the stops.",
         )
     if options.lift:
-        from takeback.frontends.cli.session.agent_above import refuse_below_agent
+        from takeback.frontends.cli.session.for_a_person import refuse_of_agent
 
-        refuse_below_agent("stop --lift", (), options)
+        refuse_of_agent("stop --lift", (), options)
     # Nothing is settled first: a stop must not wait, and the functions of others need not be called for it.
     with opened(asked._replace(looking=True)) as tb:
         return _lift(asked, tb) if options.lift else _stopped(screen, asked, tb)

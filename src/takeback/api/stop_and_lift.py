@@ -1,14 +1,14 @@
 """Stop an agent, a run or everything, and lift that again."""
 
-import os
 from typing import TYPE_CHECKING
 
 from takeback.api.store import OpenStore
 from takeback.errors import Misuse
-from takeback.model.person import Person
 from takeback.model.record import canonical
 from takeback.model.run import RunInfo, conversation_of
 from takeback.model.stop import Stop
+from takeback.runs.agent_above import refuse_below_agent
+from takeback.runs.person import person_here
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -34,7 +34,7 @@ def stop(
     if dry_run:
         return wanted._replace(why=why)
     opened.store.use_spare()  # on a full disk, too
-    found = stop(opened.store.journal, wanted._replace(why=why), _person(by))
+    found = stop(opened.store.journal, wanted._replace(why=why), person_here(opened.store, by))
     opened.stops.forget()
     return found
 
@@ -57,7 +57,8 @@ def lift(
     meant = _meant(opened, agent, run, everything) if agent or run else Stop()
     found = chosen(stops(opened.store.journal), meant.agent, meant.run, everything)
     if not dry_run:
-        lift(opened.store.journal, found, _person(by), why)
+        refuse_below_agent("tb.lift", opened.store)
+        lift(opened.store.journal, found, person_here(opened.store, by), why)
         opened.stops.forget()
     return found
 
@@ -89,14 +90,3 @@ def _conversation(info: RunInfo) -> str:
     from takeback.runs.prompts import is_session
 
     return conversation_of(info) if is_session(info) else ""
-
-
-def _person(by: str) -> Person:
-    import pwd
-
-    user = os.geteuid()
-    try:
-        name = pwd.getpwuid(user).pw_name
-    except KeyError:
-        name = str(user)
-    return Person(by.strip() or name, detail=f"uid {user}", remark=by.strip())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse
+from takeback.model.ids import short
 from takeback.model.redaction import Words, words_of
 from takeback.model.run import RunInfo
 from takeback.retention import redact as retention
@@ -54,12 +55,12 @@ def redact(
     opened.store.use_spare()
     person = person_here(opened.store, by)
     retention.begin(opened.parts, opened.store, found, words, runs, person, why)
-    left = [*finish(opened), *(_still_there(opened, words) if words else ())]
+    left = [*finish(opened), *(_still_there(opened, words) if words else _layers_left(opened, found))]
     return found._replace(left=tuple(left))
 
 
 def finish(opened: OpenStore) -> tuple[str, ...]:
-    """What a redaction has left to do, by whoever it was begun."""
+    """Carry on with redactions that were begun, in this process or another."""
     from takeback.retention.forget import release_forgotten
     from takeback.retention.layers import sweep_layers
     from takeback.runs.watch_place import drop_unused
@@ -81,7 +82,28 @@ def _still_there(opened: OpenStore, words: Words) -> Iterator[str]:
         for name in names:
             path = os.path.join(directory, name)
             if os.fsencode(name) in words or _holds(path, words):
-                yield f"{path} still holds the text."
+                box = (
+                    " A box stands on it: discard the box and redact again."
+                    if f"{os.sep}layers{os.sep}" in path
+                    else ""
+                )
+                yield f"{path} still holds the text.{box}"
+
+
+def _layers_left(opened: OpenStore, found: "Redaction") -> Iterator[str]:
+    """The layers of a box stay as long as the box stands on them."""
+    from takeback.adapters.protocol import traits_of
+
+    layers = opened.store.layers()
+    for effect in found.effects:
+        named = {
+            state.get("layer", "")
+            for target in (effect.targets if traits_of(effect.change).boxes else ())
+            for state in (target.before, target.after)
+        }
+        for layer in sorted(filter(None, named)):
+            if os.path.isdir(place := layers.place_of(layer)):
+                yield f"{place} still has what effect {short(effect.id)} changed: its box stands on it."
 
 
 def _holds(path: str, words: Words) -> bool:
@@ -93,5 +115,5 @@ def _holds(path: str, words: Words) -> bool:
                     return True
                 tail = data[-words.longest :]
     except OSError:
-        return False  # it has gone meanwhile
+        return False  # another process removed it
     return False

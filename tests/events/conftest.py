@@ -1,0 +1,1 @@
+from tests.e2e.conftest import takeback  # noqa: F401 the fixture
