@@ -39,8 +39,8 @@ def measure(wishes: Wishes) -> Table:
 
     many = 2_000 if wishes.quick else 100_000
     scenes = {
-        "few": _scene(os.path.join(wishes.directory, "few"), FEW),
-        "many": _scene(os.path.join(wishes.directory, "many"), many),
+        "few": scene_of(os.path.join(wishes.directory, "few"), FEW),
+        "many": scene_of(os.path.join(wishes.directory, "many"), many),
     }
     deeds: dict[str, Callable[[Scene], Sequence[str]]] = {
         "log -n 20": lambda scene: ["log", "-n", "20"],
@@ -108,7 +108,7 @@ def _process(scene: Scene, words: Sequence[str]) -> Subject:
     return lambda: wall_time([*takeback_command(), *words, "--store", scene.store])
 
 
-def _scene(directory: str, effects: int) -> Scene:
+def scene_of(directory: str, effects: int) -> Scene:
     os.mkdir(directory)
     store = os.path.join(directory, "store")
     path = os.path.join(directory, "file.txt")

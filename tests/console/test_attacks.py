@@ -296,7 +296,7 @@ def test_an_approver_stops_and_does_not_take_back(team: Running, tb: Takeback, e
     (record,) = tb.store.journal.records(run="store", kinds=(Kind.STOP,))
     assert (record.body["by"], record.body["known_by"], record.body["role"]) == (
         "approver",
-        "login",
+        "not proven",
         "approver",
     )
     assert client.post("/lift", {"stop": str(record.seq)}).status == 403
@@ -349,3 +349,20 @@ def test_accounts_that_others_can_read_are_refused(serving: Serve, tmp_path: Pat
 
     with pytest.raises(takeback.Refused, match="Other users can read"):
         accounts.roles()
+
+
+def test_metrics_need_a_session_or_the_token(serving: Serve, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t" * 40)
+    token.chmod(0o600)
+    console = serving(metrics_file=str(token))
+    stranger = console.stranger()
+
+    assert stranger.get("/metrics").status == 401
+    assert stranger.get("/metrics", Authorization="Bearer " + "t" * 39).status == 401
+    for got in (
+        stranger.get("/metrics", Authorization="Bearer " + "t" * 40),
+        console.client().get("/metrics"),
+    ):
+        assert got.status == 200 and "takeback_effects" in got.text and got.text.endswith("# EOF\n")
+    assert stranger.get("/", Authorization="Bearer " + "t" * 40).status == 401

@@ -109,7 +109,7 @@ def test_no_page_scrolls_sideways_and_each_has_its_landmarks(
     page = signed_in(open_page(viewport=PHONE), console)
 
     for path in (*GETS, f"/undo?effect={effect.id}", f"/undo?effect={effect.id}&on_conflict=force"):
-        if path in ("/job/{id}", "/prompt/{id}", "/store/figures", "/effect/{id}/part"):
+        if path in ("/job/{id}", "/prompt/{id}", "/store/figures", "/store/proof", "/effect/{id}/part"):
             continue
         id = effect.run if path.startswith("/run/") else effect.id
         page.goto(console.address + path.replace("{id}", id))
@@ -120,7 +120,9 @@ def test_no_page_scrolls_sideways_and_each_has_its_landmarks(
         tree = page.locator("body").aria_snapshot()
         assert "main" in tree and "navigation" in tree and "heading" in tree, path
         unnamed = "[...document.querySelectorAll('button, input:not([type=hidden]), select, textarea')]"
-        unnamed += ".filter(e => !(e.textContent.trim() || e.ariaLabel || (e.labels && e.labels.length))).length"
+        unnamed += (
+            ".filter(e => !(e.textContent.trim() || e.ariaLabel || (e.labels && e.labels.length))).length"
+        )
         assert page.evaluate(unnamed) == 0, path
 
 
@@ -233,8 +235,8 @@ def test_every_button_does_what_it_says(
         assert tb.pending() == ()
 
     page.goto(f"{at}/store")
-    page.get_by_text("As of now").wait_for()
-    page.get_by_role("link", name="Look again").click()
+    page.locator("#figures").get_by_role("link", name="Look again").click()
+    page.locator("#proof").get_by_text("As of").wait_for()
     page.goto(f"{at}/dead")
     page.get_by_role("button", name="Recover").click()
     page.get_by_text("Done.").wait_for()

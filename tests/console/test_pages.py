@@ -345,3 +345,22 @@ def test_a_secret_is_masked_everywhere_and_still_comes_back(
         assert KEY not in client.get(path).text, path
     taken_back(client, f"effect={effect.id}")
     assert (world / "credentials").read_text() == secret
+
+
+def test_the_level_of_proof_is_shown_with_its_weaknesses(console: Running, edited: Edited) -> None:
+    page = console.client().get("/store/proof")
+
+    assert "Proof: level 0" in page.words and "There is no anchor" in page.words
+
+
+def test_a_decision_is_recorded_once_and_the_hand_leaves_nothing(
+    console: Running, tb: Takeback, edited: Edited
+) -> None:
+    client = console.client()
+    before = len(console.tb.store.database.after_write)
+
+    for deed in ("pin", "unpin") * 3:
+        client.post(f"/effect/{edited[2].id}", {"deed": deed})
+
+    assert len(console.tb.store.database.after_write) == before
+    assert len(list(tb.store.journal.records(kinds=(Kind.PIN,), effect=edited[2].id))) == 3

@@ -62,9 +62,10 @@ COMMAND_LINE = {
     "audit": "",
     "redact": "--match --with-shared --why --by --yes --dry-run",
     "worker": "--until-idle",
+    "console": "--port --host --open --team",
 }
 COMMANDS_TO_COME = {
-    "config", "console", "environment", "iac", "mcp", "policy",
+    "config", "environment", "iac", "mcp", "policy",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 
@@ -138,13 +139,13 @@ PYTHON: dict[Any, dict[str, str]] = {
 }
 # All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
 PUBLIC_NAMES = {
-    Takeback: "accept accept_residue anchor apply approve check_anchors checkpoints close copy_to dead_runs deny discard effect effects "
-    "find_run finish_watch forget given_up keep lift path pending pin proof_level proposals recover recovered redact redo rehearse "
-    "result resume rows run runs session settle signal size stop stops store submit sweep tell undo undo_to unpin "
-    "unprotect unrecovered verify work",
-    Run: "accept agent apply call call_all canary checkpoint chmod close command delete discard edit_config effects fork id "
-    "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "
-    "watch watch_files write write_all",
+    Takeback: "accept accept_residue anchor apply approve check_anchors checkpoints close copy_to dead_runs deny "
+    "discard effect effects find_run finish_watch forget given_up keep lift path pending pin proof_level "
+    "proposals recover recovered redact redo rehearse result resume rows run runs session settle signal "
+    "size stop stops store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
+    Run: "accept agent apply call call_all canary checkpoint chmod close command delete discard edit_config "
+    "effects fork id keep leave mkdir move name position program remember sandbox sleep sql state suspend "
+    "symlink take_back undo wait watch watch_files write write_all",
 }
 NAMES_TO_COME: dict[Any, str] = {
     Run: "acall awatch container iac objects switch",

@@ -23,7 +23,7 @@ _MOST_LOOKED_AT = 5_000  # files of a forced undo whose present state is part of
 
 
 class UndoWish(NamedTuple):
-    """What someone asked for, as the address of the page has it."""
+    """The request, as the address of the page has it."""
 
     verb: str  # undo or redo
     effects: tuple[str, ...] = ()
@@ -101,8 +101,8 @@ def _undos(tb: "Takeback", wish: UndoWish) -> UndoResult:
 
 
 def digest_of(wish: UndoWish, plan: UndoResult) -> str:
-    """Of the request, each effect with its state, and what would happen to each target. A forced undo overwrites what
-    is there, so the present state of its files counts too."""
+    """Of the request, each effect with its state, and what would happen to each target. A forced undo overwrites
+    files, so their present state counts too."""
     told = [
         [[name, value] for name, value in sorted(wish.fields().items())],
         [[one.id, one.state.value] for one in plan.effects],

@@ -11,12 +11,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from takeback.api import now
+from takeback.audit.metrics import CONTENT_TYPE, metrics
 from takeback.errors import Denied, Misuse, Refused, TakebackError, Unavailable
 from takeback.frontends.console import effect_page, people_page, runs_page, store_page, timeline, undo_page
-from takeback.frontends.console.guard import ConsolePlace, Guard
+from takeback.frontends.console.entrance import same
+from takeback.frontends.console.guard import ConsoleGuard, ConsolePlace
 from takeback.frontends.console.live import News
 from takeback.frontends.console.paper import HERE, environment
-from takeback.frontends.console.visit import Answer, Console, Role, Sent, Shown, Visit, Visitor
+from takeback.frontends.console.visit import Answer, Console, Redirected, Role, Shown, Visit, Visitor
 
 _V, _A, _O = Role.VIEWER, Role.APPROVER, Role.OPERATOR
 GETS: Mapping[str, Callable[[Visit], Answer]] = {
@@ -37,6 +40,7 @@ GETS: Mapping[str, Callable[[Visit], Answer]] = {
     "/rehearsals": store_page.rehearsals,
     "/store": store_page.page,
     "/store/figures": store_page.figures,
+    "/store/proof": store_page.proof,
 }
 POSTS: Mapping[str, tuple[Role, Callable[[Visit], Answer]]] = {
     "/undo": (_O, undo_page.carry_out),
@@ -76,10 +80,11 @@ def application(console: Console, place: ConsolePlace, came_in: Callable[[], Non
         Route("/login", _log_in(pages), methods=["POST"]),
         Route("/leave", _leave(pages), methods=["POST"]),
         Route("/events", _events(pages), methods=["GET"]),
+        Route("/metrics", _metrics(pages), methods=["GET"]),
         Route("/job/{id}/events", _job_events(pages), methods=["GET"]),
         Mount("/static", StaticFiles(directory=f"{HERE}/static")),
     ]
-    guard = Middleware(Guard, place=place, entrance=console.entrance)
+    guard = Middleware(ConsoleGuard, place=place, entrance=console.entrance)
     return Starlette(routes=routes, middleware=[guard]), news
 
 
@@ -109,7 +114,7 @@ def _answered(pages: _Pages, page: Callable[[Visit], Answer], visit: Visit) -> R
         answer = page(visit)
     except TakebackError as error:
         answer = _told(error)
-    if isinstance(answer, Sent):
+    if isinstance(answer, Redirected):
         return RedirectResponse(answer.to, 303)
     return _page(pages, answer, visit.visitor)
 
@@ -213,6 +218,28 @@ def _with_cookie(response: Response, cookie: str, place: ConsolePlace) -> Respon
         place.cookie, cookie, httponly=True, samesite="strict", secure=place.is_secure, path="/"
     )
     return response
+
+
+# For programs.
+
+
+def _metrics(pages: _Pages) -> Callable[[Request], Awaitable[Response]]:
+    """For someone who is signed in, or a program that has the token."""
+
+    def collected() -> Response:
+        try:
+            return Response(metrics(pages.console.tb.store, now()), media_type=CONTENT_TYPE)
+        except TakebackError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+
+    async def endpoint(request: Request) -> Response:
+        token: str = request.state.place.metrics_token
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.state.visitor is None and not (token and same(given, token)):
+            return PlainTextResponse("Metrics need a session, or the token of --metrics-token.\n", 401)
+        return await run_in_threadpool(collected)
+
+    return endpoint
 
 
 # Streams.

@@ -10,7 +10,7 @@ from takeback.frontends.console.graph import neighbours_of, picture
 from takeback.frontends.console.sides import parts_or_why
 from takeback.frontends.console.signed import hand_of
 from takeback.frontends.console.timeline import amount_of
-from takeback.frontends.console.visit import Answer, Role, Sent, Shown, Visit
+from takeback.frontends.console.visit import Answer, Redirected, Role, Shown, Visit
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.record import Record
 from takeback.model.remedy import Strategy
@@ -116,7 +116,7 @@ def way_back(effect: Effect) -> WayBack:
 
 
 def deeds(effect: Effect) -> list[Deed]:
-    """What can be done with it beside undo and redo."""
+    """The buttons beside undo and redo."""
     found: list[Deed] = []
     held = effect.waits_for == PERSON and not waits_for_approval(effect)
     if held or effect.state is State.DROPPED:
@@ -151,4 +151,4 @@ def carry_out(visit: Visit) -> Answer:
     job = visit.console.jobs.start(
         f"{deed.capitalize()} {effect.change.summary}", visit.visitor, f"/effect/{effect.id}", work
     )
-    return Sent(f"/effect/{effect.id}" if job.outcome == "done" else f"/job/{job.id}")
+    return Redirected(f"/effect/{effect.id}" if job.outcome == "done" else f"/job/{job.id}")

@@ -86,7 +86,7 @@ class Entrance:
         return token
 
     def enter(self, token: str, peer: str) -> str:
-        """The cookie for someone who has the token. Whoever runs as the user of the console could have read it."""
+        """The cookie for someone who has the token. Any program of the same user could have read it."""
         with self._lock:
             self.tries.refuse_early(peer)
             found = _digest(token)

@@ -1,4 +1,4 @@
-"""Figures that take long: worked out beside, shown with their age."""
+"""SlowFigures that take long: worked out beside, shown with their age."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ class Figure(NamedTuple):
         return max(0, int(time.time() - self.at))
 
 
-class Figures:
+class SlowFigures:
     def __init__(self) -> None:
         self._known: dict[str, Figure] = {}
         self._locks: dict[str, threading.Lock] = {}

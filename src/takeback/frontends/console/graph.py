@@ -1,4 +1,4 @@
-"""What an effect stands on and what stands on it, as a picture; the same stands beside it as a list."""
+"""The effects around one effect as a picture; the page has them as a list too."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple

@@ -35,9 +35,10 @@ class ConsolePlace(NamedTuple):
     proxy_secret: str = ""  # the proxy sends it with each request
     trusts_socket: bool = False  # only the proxy can reach the Unix socket
     user_header: str = ""  # in which the proxy says who it is
+    metrics_token: str = ""  # for a program that collects the metrics
 
 
-class Guard:
+class ConsoleGuard:
     def __init__(self, app: ASGIApp, place: ConsolePlace, entrance: Entrance) -> None:
         self._app = app
         self._place = place
@@ -92,7 +93,7 @@ class Guard:
         return None
 
     def _named_by_proxy(self, headers: Mapping[str, str]) -> str:
-        """A header that anyone can send counts only where nobody but the proxy can."""
+        """A header that anyone can send counts only if no one but the proxy can reach the console."""
         place = self._place
         if not place.user_header or not (place.trusts_socket or place.proxy_secret):
             return ""

@@ -78,7 +78,7 @@ def pretty(text: str) -> list[str]:
 
 
 def brief(text: str) -> str:
-    """A few words for a picture: of a path its end tells most."""
+    """A few words for a picture: of a path only the end."""
     words = [
         f"…/{one.rstrip('/').rpartition('/')[2]}" if len(one) > 16 and "/" in one else one
         for one in text.split()

@@ -18,7 +18,7 @@ from takeback.frontends.console.effect_page import effect_named, records_of, way
 from takeback.frontends.console.jobs import ConsoleJob
 from takeback.frontends.console.sides import parts_or_why
 from takeback.frontends.console.signed import hand_of
-from takeback.frontends.console.visit import Answer, Sent, Shown, Visit
+from takeback.frontends.console.visit import Answer, Redirected, Shown, Visit
 from takeback.model.effect import Effect
 from takeback.model.record import Record
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _MOST = 50
 
 
-class Request(NamedTuple):
-    """What someone is asked, made from what would run, not from words of the agent."""
+class ApprovalRequest(NamedTuple):
+    """A request for an approval, made from the change itself, not from words of the agent."""
 
     proposal: Proposal
     arguments: str
@@ -41,7 +41,7 @@ class Request(NamedTuple):
         return self.proposal.effect
 
 
-class Doubt(NamedTuple):
+class CallInDoubt(NamedTuple):
     effect: Effect
     arguments: str
     key: str
@@ -58,22 +58,22 @@ def approvals(visit: Visit) -> Answer:
     return Shown("approvals.html", data)
 
 
-def _requests(tb: "Takeback") -> tuple[list[Request], list[Proposal]]:
+def _requests(tb: "Takeback") -> tuple[list[ApprovalRequest], list[Proposal]]:
     found = proposals(tb.store, now())
     open_still = [one for one in found if not one.decision and not one.never]
     return [_request(tb, one) for one in open_still[:_MOST]], [one for one in found if one not in open_still]
 
 
-def _request(tb: "Takeback", proposal: Proposal) -> Request:
+def _request(tb: "Takeback", proposal: Proposal) -> ApprovalRequest:
     effect = proposal.effect
     parts, _, trouble = ([], 0, "") if "arguments" in effect.change.args else parts_or_why(tb, effect)
-    return Request(proposal, effect.change.args.get("arguments", ""), parts, trouble)
+    return ApprovalRequest(proposal, effect.change.args.get("arguments", ""), parts, trouble)
 
 
 def request_page(visit: Visit) -> Answer:
     effect = effect_named(visit)
     if effect.phase.gate is None:
-        return Sent(f"/effect/{effect.id}")
+        return Redirected(f"/effect/{effect.id}")
     request = _request(visit.tb, as_it_stands(visit.tb.store, effect, now()))
     return Shown("request.html", {"one": request, "way_back": way_back(effect)})
 
@@ -91,13 +91,13 @@ def decide(visit: Visit) -> Answer:
         raise Misuse("Neither yes nor no was said.", hint="Nothing was decided.")
     opened, person = opened_of(hand_of(visit.tb, visit.visitor)), visit.visitor.person
     decide_as(opened, effect.id, decision == "approve", person, visit.word("answer"), visit.word("why"))
-    return Sent(f"/effect/{effect.id}")
+    return Redirected(f"/effect/{effect.id}")
 
 
 def doubts(visit: Visit) -> Answer:
     tb = visit.tb
     found = [
-        Doubt(one, one.change.args.get("arguments", ""), one.key, records_of(tb, one))
+        CallInDoubt(one, one.change.args.get("arguments", ""), one.key, records_of(tb, one))
         for one in in_doubt_now(tb.store, now())
     ]
     stuck = [one for one in unsettled(tb.store, now()) if one.effect.id not in {d.effect.id for d in found}]
@@ -124,7 +124,7 @@ def settle(visit: Visit) -> Answer:
 
     title = f"Settle {effect.change.summary}"
     job = visit.console.jobs.start(title, visit.visitor, "/doubts", work)
-    return Sent(f"/effect/{effect.id}" if job.outcome == "done" else f"/job/{job.id}")
+    return Redirected(f"/effect/{effect.id}" if job.outcome == "done" else f"/job/{job.id}")
 
 
 def dead(visit: Visit) -> Answer:
@@ -146,7 +146,7 @@ def recover(visit: Visit) -> Answer:
         return hand.recover()
 
     job = visit.console.jobs.start("Recover what dead processes left", visit.visitor, "/dead", work)
-    return Sent(f"/job/{job.id}")
+    return Redirected(f"/job/{job.id}")
 
 
 def stop(visit: Visit) -> Answer:
@@ -158,7 +158,7 @@ def stop(visit: Visit) -> Answer:
         raise Misuse("Say what to stop: everything, an agent or a run.", hint="Nothing was stopped.")
     aim: dict[str, Any] = {"everything": True} if kind == "all" else {kind: name}
     hand.stop(**aim, why=why, by=by)
-    return Sent(_back(visit))
+    return Redirected(_back(visit))
 
 
 def lift(visit: Visit) -> Answer:
@@ -167,7 +167,7 @@ def lift(visit: Visit) -> Answer:
     hand = hand_of(visit.tb, visit.visitor)
     if meant := [one for one in hand.stops() if one.seq in seqs]:
         lift_stops(hand.store.journal, meant, visit.visitor.person, visit.word("why"))
-    return Sent(_back(visit))
+    return Redirected(_back(visit))
 
 
 def _back(visit: Visit) -> str:

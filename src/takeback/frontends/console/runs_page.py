@@ -83,7 +83,7 @@ def _run_named(tb: "Takeback", id: str) -> RunInfo:
 
 
 def prompt(visit: Visit) -> Answer:
-    """What the agent did since before this prompt, and up to the next one."""
+    """The effects of the agent from this prompt up to the next one."""
     tb = visit.tb
     found = prompt_of(tb, visit.path["id"])
     all_of_them = prompts(tb, found.session)

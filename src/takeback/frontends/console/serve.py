@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.frontends.console.accounts import Accounts
 from takeback.frontends.console.entrance import Entrance
-from takeback.frontends.console.figures import Figures
+from takeback.frontends.console.figures import SlowFigures
 from takeback.frontends.console.guard import ConsolePlace
 from takeback.frontends.console.jobs import Jobs
 from takeback.frontends.console.visit import Console
@@ -38,10 +38,11 @@ class ServingWishes(NamedTuple):
     secret_file: str = ""
     certificate: str = ""
     key: str = ""
+    metrics_file: str = ""  # has the token of a program that collects the metrics
 
 
 class Served(NamedTuple):
-    """What is told to the person at the terminal."""
+    """For the person at the terminal."""
 
     address: str
     link: str  # opens it once; "" if there are accounts
@@ -117,6 +118,7 @@ def place_of(wishes: ServingWishes, port: int) -> ConsolePlace:
         proxy_secret=secret_in(wishes.secret_file) if wishes.secret_file else "",
         trusts_socket=bool(wishes.unix_socket),
         user_header=wishes.user_header,
+        metrics_token=secret_in(wishes.metrics_file) if wishes.metrics_file else "",
     )
 
 
@@ -176,7 +178,7 @@ def serve(tb: "Takeback", wishes: ServingWishes, tell: Callable[[Served], None])
         accounts.roles()  # a file that cannot be read is said now
     apart = bool(tb.store.role) or owner_of(tb.store).uid not in (-1, os.getuid())
     entrance = Entrance(time.monotonic, accounts, bool(wishes.user_header), apart)
-    console = Console(tb, entrance, Jobs(), Figures())
+    console = Console(tb, entrance, Jobs(), SlowFigures())
     with listening(wishes) as made:
         port = 0 if wishes.unix_socket else made.getsockname()[1]
         place = place_of(wishes, port)

@@ -1,4 +1,4 @@
-"""What an effect changed, for a page: text side by side, everything else in words."""
+"""The difference of an effect for a page: text side by side, everything else in words."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -45,8 +45,8 @@ def hand_of(
     """Not to be closed: the store is that of the console."""
     _ = tb.store.blobs  # made once: what is put through one handle is committed through it
     store = copy(tb.store)
-    store.journal = cast(Journal, SignedJournal(tb.store.journal, visitor.said))
     hand = Takeback(store)
+    store.journal = cast(Journal, SignedJournal(tb.store.journal, visitor.said))
     opened_of(hand).settles = True
     opened_of(hand).progress = progress
     hand.tell = tell

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.api import now
+from takeback.api import now, opened_of
+from takeback.api.proof import proof_level
 from takeback.audit.status import Status, look
 from takeback.frontends.console.visit import Answer, Shown, Visit
 from takeback.model.effect import State
@@ -56,6 +57,13 @@ def _look(tb: "Takeback") -> StoreFigures:
     return StoreFigures(
         look(tb.store, tb.size(), now()), tuple(going[:_MOST]), len(going), len(verdicts) - len(going)
     )
+
+
+def proof(visit: Visit) -> Answer:
+    """How much of faults in the journal would show, and to whom. Checking the chain takes long in a large store."""
+    afresh = visit.word("afresh") == "1"
+    figure = visit.console.figures.figure("proof", lambda: proof_level(opened_of(visit.tb)), afresh)
+    return Shown("proof.html", {"figure": figure, "found": figure.value})
 
 
 def rehearsals(visit: Visit) -> Answer:

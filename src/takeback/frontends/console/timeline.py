@@ -9,7 +9,7 @@ from takeback.api import now, opened_of
 from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.output.log_table import partly_undone
 from takeback.frontends.console.paper import address
-from takeback.frontends.console.visit import Answer, Sent, Shown, Visit
+from takeback.frontends.console.visit import Answer, Redirected, Shown, Visit
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import LENGTH, short
 from takeback.model.record import canonical
@@ -31,7 +31,7 @@ FILTERS = ("q", "project", "agent", "run", "state", "path", "since", "all")
 
 class TimelineLine(NamedTuple):
     effect: Effect
-    heading: str  # before it; "" if it goes on with that of the line before
+    heading: str  # before it; "" if it has that of the line before
     link: str  # of the heading
     amount: str
     partly: bool
@@ -47,7 +47,7 @@ def page(visit: Visit) -> Answer:
     """The first page, or with `before` a later one."""
     tb, query, word = visit.tb, _query(visit), visit.word("q")
     if goes_to := _named(tb, word):
-        return Sent(goes_to)
+        return Redirected(goes_to)
     newest = tb.store.journal.newest()  # before what is shown, so that nothing newer is taken for shown
     found = _found(tb, query, word, visit.word("since"))
     fields = {name: visit.word(name) for name in FILTERS}

@@ -9,7 +9,7 @@ from takeback.frontends.console.agreed_plan import UndoWish, bind, digest_of, dr
 from takeback.frontends.console.jobs import ConsoleJob
 from takeback.frontends.console.paper import address
 from takeback.frontends.console.signed import hand_of
-from takeback.frontends.console.visit import Answer, Sent, Shown, Visit
+from takeback.frontends.console.visit import Answer, Redirected, Shown, Visit
 from takeback.model.change import OnConflict, on_conflict_named
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.resource import SCHEME, display
@@ -121,7 +121,7 @@ def carry_out(visit: Visit) -> Answer:
 
     title = f"{wish.verb.capitalize()} {title_of(plan)}"
     back = address("/undo", **wish.fields())
-    return Sent(f"/job/{visit.console.jobs.start(title, visit.visitor, back, work).id}")
+    return Redirected(f"/job/{visit.console.jobs.start(title, visit.visitor, back, work).id}")
 
 
 def title_of(plan: UndoResult) -> str:

@@ -10,7 +10,7 @@ from takeback.model.person import Person, recorded
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.frontends.console.entrance import Entrance
-    from takeback.frontends.console.figures import Figures
+    from takeback.frontends.console.figures import SlowFigures
     from takeback.frontends.console.jobs import Jobs
 
 _LONGEST = 4_000  # characters of one field of a form or an address
@@ -46,7 +46,7 @@ class Console(NamedTuple):
     tb: "Takeback"
     entrance: "Entrance"
     jobs: "Jobs"
-    figures: "Figures"
+    figures: "SlowFigures"
 
 
 class Visit(NamedTuple):
@@ -94,10 +94,10 @@ class Shown(NamedTuple):
     status: int = 200
 
 
-class Sent(NamedTuple):
+class Redirected(NamedTuple):
     """The browser is sent to another page of ours."""
 
     to: str
 
 
-Answer = Shown | Sent
+Answer = Shown | Redirected

@@ -102,8 +102,14 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
         ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
         ("e.seq > ?", query.after),
         ("e.seq < ?", query.before),
-        # By the records since, which are few: `told` has no index, and nearly all effects are older.
-        ("e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?", told_after),
+        # By the records since, which are few: `told` has no index, and nearly all effects are older. Those on one
+        # resource are fewer still, however long ago that is.
+        (
+            "e.told > ?"
+            if query.resource
+            else "e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?",
+            told_after,
+        ),
     ):
         if value:
             where.append(sql)

@@ -1,10 +1,12 @@
 """`console`: a page in the browser that shows what happened and takes it back."""
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Does, filled, flag, number_of, option, repeated
+from takeback.frontends.cli.output.screen import put_whole
 from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, store_path
 from takeback.model.words import install_hint
 
@@ -17,6 +19,12 @@ _ARGUMENTS = (
     option("--port", "N", "the port (0: any free one)", type=number_of, default=0),
     option("--host", "ADDRESS", "the address to listen on (127.0.0.1)", type=filled, default="127.0.0.1"),
     flag("--open", "open it in the browser"),
+    option(
+        "--metrics-token",
+        "FILE",
+        "a program with the token in FILE may read /metrics (Authorization: Bearer …)",
+        type=filled,
+    ),
     flag("--team", "people sign in with accounts", _TEAM),
     option("--accounts", "FILE", "the accounts; else ~/.config/takeback/console.json", _TEAM, type=filled),
     repeated("--origin", "URL", "an address by which browsers reach it", _TEAM),
@@ -80,6 +88,7 @@ def _wishes(asked: Asked) -> "ServingWishes":
         options.proxy_secret or "",
         options.certificate or "",
         options.tls_key or "",
+        options.metrics_token or "",
     )
     refuse_open(wishes)
     return wishes
@@ -95,11 +104,13 @@ def _serve(asked: Asked, wishes: "ServingWishes") -> int:
         first = not told
         told.append(served)
         screen = asked.screen
-        if first:
-            screen.give({"address": served.address, "link": served.link})
+        # Whole: the token in the link is for the reader, and it works once.
+        if screen.json:
+            put_whole(json.dumps({"address": served.address, "link": served.link}))
+        elif first:
             screen.say(f"The console is at {served.address}. Ctrl-C ends it.")
-        if served.link:
-            screen.say(f"{'Open' if first else 'For another browser'}: {served.link}")
+        if served.link and not screen.json:
+            put_whole(f"{'Open' if first else 'For another browser'}: {served.link}")
         sys.stdout.flush()
         if first and asked.options.open:
             import webbrowser
