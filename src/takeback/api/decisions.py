@@ -273,7 +273,7 @@ def accept_residue(
 
     opened.store.refuse_if_suspect()
     if not why.strip():
-        raise Misuse("What is left is accepted with a reason.", hint='For example --why "the host is gone".')
+        raise Misuse("A residue is accepted with a reason.", hint='For example --why "the host is gone".')
     canonical([why, by])
     refuse_below_agent("tb.accept_residue", opened.store)
     found = with_residue(opened.parts, opened.effect(name_of(effect)))

@@ -135,8 +135,8 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
-    """Check the store and report all damage; with `read_data` every blob is read again. The findings are noted beside it,
-    for alerts and metrics."""
+    """Check the store and report all damage; with `read_data` every blob is read again. The findings are noted
+    beside it, for alerts and metrics."""
     try:
         found = _verified(opened, read_data)
     except Corrupt as error:
@@ -295,7 +295,7 @@ def _swept(
 
 def finish_redaction(opened: OpenStore) -> None:
     if opened.store.redacting():
-        from takeback.api.redacting import finish
+        from takeback.api.redaction import finish
 
         finish(opened)
 

@@ -206,7 +206,7 @@ def held_by_rule(effect: Effect, ruling: Ruling) -> AwaitingApproval:
 
 
 def asked_by_rule(change: Change, ruling: Ruling) -> Change:
-    """What is held already, with what a rule wants before it is applied."""
+    """A change that is held already, with the approval that a rule wants before it is applied."""
     from takeback.engine.ruling import noted
 
     change = noted(change, ruling)
