@@ -75,6 +75,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "pending": ("pending", "pending x"),
     "approve": ("approve --dry-run @", "approve nosuch", "approve"),
     "deny": ("deny --dry-run @", "deny nosuch", "deny"),
+    "approver": ("approver list", "approver new bea --dry-run", "approver"),
     "settle": ("settle --dry-run @ --happened", "settle nosuch --happened", "settle @"),
     "checkpoint": ("checkpoint", "checkpoint a --state nosuch.json"),
     "checkpoints": ("checkpoints", "checkpoints --run nosuch"),

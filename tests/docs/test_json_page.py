@@ -54,8 +54,9 @@ COMMANDS = {
     "settle": "settle {doubtful} --did-not-happen",
     "stop": "stop --agent nobody",
     "pending": "pending {waiting}",
-    "approve": "approve {waiting} --by bea --answer by~hand",
+    "approve": "approve {waiting} --by bea --answer {words}",
     "deny": "deny {waiting} --by bea",
+    "approver": "approver list",
     "submit": "submit flows:greet",
     "signal": "signal greet go",
     "resume": "resume greet",
@@ -105,6 +106,10 @@ def answer(command: str) -> Any:
     words = [made(word[1:-1]) if word in ("{doubtful}", "{waiting}", "{held}") else word for word in words]
     if name == "pending":
         words = []
+    if "{words}" in words:
+        asked = {one["id"]: one["challenge"] for one in answer("pending {waiting}")}
+        typed = next(typed for id, typed in asked.items() if id.startswith(words[0]))
+        words = [typed if word == "{words}" else word for word in words]
     done = subprocess.run(
         [sys.executable, "-m", "takeback", name, "--json", *words],
         env=environment(),

@@ -13,7 +13,7 @@ from tests.docs.test_json_page import made as a_call
 from tests.e2e.conftest import CommandLine
 from tests.world import World
 
-_LOOK = {"sql doctor", "hook status", "hook test", "hook shim"}
+_LOOK = {"approver list", "approver sign", "sql doctor", "hook status", "hook test", "hook shim"}
 FLOWS = """
 import takeback
 @takeback.workflow
@@ -84,6 +84,7 @@ WOULD = {
     "unpin": "unpin {pinned}",
     "approve": "approve {waiting} --by bea --answer by~hand",
     "deny": "deny {waiting} --by bea",
+    "approver new": "approver new bea --no-passphrase",
     "settle": "settle {doubtful} --did-not-happen",
     "checkpoint": "checkpoint here",
     "submit": "submit flows:greet",

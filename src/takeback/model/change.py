@@ -174,8 +174,8 @@ def change_recorded(adapter: str, kind: str, resource: str, summary: str, args: 
 
 
 def _approvable(told: dict[str, Any]) -> Approvable:
-    of: list[str] = told.get("of", [])
-    return Approvable(**{**told, "of": tuple(of)})
+    gate = Approvable(**told)
+    return gate._replace(of=tuple(gate.of))
 
 
 def _named(args: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
