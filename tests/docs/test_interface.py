@@ -55,6 +55,7 @@ COMMAND_LINE = {
     "verify": "--read-data",
     "events": "--follow --after --since --only --run --agent --metrics",
     "doctor": "",
+    "rehearse": "--run --plan --all --due --dry-run",
     "forget": "--dry-run",
     "sweep": "",
     "audit": "",
@@ -62,7 +63,7 @@ COMMAND_LINE = {
     "worker": "--until-idle",
 }
 COMMANDS_TO_COME = {
-    "config", "console", "environment", "iac", "mcp", "policy", "redact", "rehearse", "stop",
+    "config", "console", "environment", "iac", "mcp", "policy", "redact", "stop",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 
@@ -138,14 +139,13 @@ PYTHON: dict[Any, dict[str, str]] = {
 PUBLIC_NAMES = {
     Takeback: "accept anchor apply approve check_anchors checkpoints close copy_to dead_runs deny discard effect effects "
     "find_run finish_watch forget given_up keep path pending pin proof_level proposals recover recovered redact redo "
-    "result resume rows run runs session settle signal size store submit sweep tell undo undo_to unpin unprotect "
-    "unrecovered verify work",
+    "rehearse result resume rows run runs session settle signal size store submit sweep tell undo undo_to unpin "
+    "unprotect unrecovered verify work",
     Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
     "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "
     "watch watch_files write write_all",
 }
 NAMES_TO_COME: dict[Any, str] = {
-    Takeback: "rehearse",
     Run: "acall awatch container iac objects canary switch",
 }
 INTEGRATIONS_TO_COME = "agent_framework dbos langgraph openai_agents pydantic_ai temporal"

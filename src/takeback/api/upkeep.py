@@ -295,7 +295,7 @@ def _swept(
 
 def finish_redaction(opened: OpenStore) -> None:
     if opened.store.redacting():
-        from takeback.api.redacting import finish
+        from takeback.api.redaction import finish
 
         finish(opened)
 

@@ -193,7 +193,7 @@ def _refuse_over_budget(parts: "Parts", run: str, agent: str, found: InForce, su
             continue
         where = f"the budget {budget.rule.name!r} ({layer.file}:{budget.rule.line})"
         why = f"{where} allows {budget.most} in {budget.seconds} seconds. {budget.rule.why}".strip()
-        if any(parts.journal.runs((run,))):  # a dry run has none, and stops nobody
+        if any(parts.journal.runs((run,))):  # a dry run has none, and stops no one
             stop(parts.journal, Stop(agent=agent, run="" if agent else run, why=why), Person("policy"))
         raise Denied(
             f"{subject.agent or 'This run'} is stopped: {why}",

@@ -47,7 +47,7 @@ then = "allow"
 )
 
 CI = (
-    _HEAD.format(title="continuous integration: nobody can be asked")
+    _HEAD.format(title="continuous integration, where no person can be asked")
     + """
 [[rule]]
 name = "commands run in a sandbox"
@@ -64,7 +64,7 @@ why = "A change of the pipeline is a commit that someone reviews."
 name = "what cannot be undone is not done here"
 match = {reversibility = ["irreversible", "by hand"]}
 then = "deny"
-why = "Nobody is there to approve it."
+why = "There is no person to approve it."
 
 [[case]]
 given = {kind = "write", path = ".github/workflows/test.yml"}
@@ -110,7 +110,7 @@ asks = {within = "1h"}
 name = "not at night"
 match = {label = "production", hours = "20:00-07:00"}
 then = "deny"
-why = "At night nobody is there to help."
+why = "At night there is no one to help."
 
 [[rule]]
 name = "what cannot be undone"
