@@ -139,8 +139,8 @@ PYTHON: dict[Any, dict[str, str]] = {
 PUBLIC_NAMES = {
     Takeback: "accept anchor apply approve check_anchors checkpoints close copy_to dead_runs deny discard effect "
     "effects find_run finish_watch forget given_up keep path pending pin proof_level proposals recover recovered "
-    "redact redo rehearse result resume rows run runs session settle signal size store submit sweep tell undo undo_to unpin "
-    "unprotect unrecovered verify work",
+    "redact redo rehearse result resume rows run runs session settle signal size store submit sweep tell undo undo_to "
+    "unpin unprotect unrecovered verify work",
     Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
     "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "
     "watch watch_files write write_all",
