@@ -36,8 +36,8 @@ FILES = {
         second_eyes_paths some_paths sql stuck taking_back telling terminal unprotect upkeep
     """,
     "git": "git_killed git_objects git_some_paths git_undo",
-    "rehearse": "as_user calls due files killed plans",
     "proof": "audit_commands bundle places questions",
+    "rehearse": "as_user calls due files killed plans",
     "remote": "copying many_runs reconnecting",
     "sandbox": "command",
     "sql": """
