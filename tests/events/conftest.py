@@ -1,1 +1,3 @@
-from tests.e2e.conftest import takeback  # noqa: F401 the fixture
+from tests.e2e import conftest
+
+takeback = conftest.takeback

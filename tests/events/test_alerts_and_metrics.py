@@ -17,6 +17,7 @@ from takeback.audit.metrics import HELP, metrics
 from takeback.model.record import STORE, Draft, Kind
 from takeback.storage.verify_note import LastVerified, last_verified, note_verified
 from tests.e2e.conftest import CommandLine, surroundings
+from tests.events import wrote
 from tests.world import World
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/operate-it.md"
@@ -40,7 +41,7 @@ def ids(tb: takeback.Takeback) -> list[str]:
 def test_numbers_are_those_of_the_store(world: World) -> None:
     with takeback.open() as tb:
         with tb.run("work") as run:
-            effects = [run.write(world / f"f{n}", "1") for n in range(3)]
+            effects = [wrote(run, world / f"f{n}", "1") for n in range(3)]
         tb.undo(effects[0])
         tb.pin(effects[1])
         tb.verify()

@@ -15,6 +15,7 @@ import takeback
 from takeback.audit.events import NAMES, SCHEMA, EventReader, StoreEvent, event_json, first_since
 from takeback.model.record import STORE, Draft, Kind
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
+from tests.events import wrote
 from tests.world import World
 
 PAGE = Path(__file__).parents[2] / "docs/reference/events.md"
@@ -32,7 +33,7 @@ def names(tb: takeback.Takeback) -> list[str]:
 def test_a_life_in_events(world: World) -> None:
     with takeback.open() as tb:
         with tb.run("work", agent="me") as run:
-            effect = run.write(world / "a", "1")
+            effect = wrote(run, world / "a", "1")
             run.checkpoint("here")
         tb.undo(effect)
         tb.redo()
@@ -54,12 +55,13 @@ def test_a_life_in_events(world: World) -> None:
 def test_read_in_pieces_it_is_the_same_as_read_at_once(world: World) -> None:
     with takeback.open() as tb:
         with tb.run("work", agent="me") as run:
-            effects = [run.write(world / f"f{n}", "1") for n in range(5)]
+            effects = [wrote(run, world / f"f{n}", "1") for n in range(5)]
         tb.undo(effects[2])
         whole = [event_json(event) for event in told(tb)]
 
         # A new reader for each, as after a restart: what came before is looked up.
-        pieces, after = [], 0
+        pieces: list[dict[str, Any]] = []
+        after = 0
         while piece := told(tb, after)[:1]:
             pieces += map(event_json, piece)
             after = piece[0].seq
@@ -69,7 +71,7 @@ def test_read_in_pieces_it_is_the_same_as_read_at_once(world: World) -> None:
 
 def test_a_refusal_in_time_and_silence_are_two_events(world: World) -> None:
     with takeback.open() as tb, tb.run("work") as run:
-        effect = run.write(world / "a", "1")
+        effect = wrote(run, world / "a", "1")
         body = {"adapter": "call", "kind": "call", "resource": "call://m:f", "summary": "f()", "key": "k"}
         gate = {"plan": "none", "until": 1}
         lease = tb.store.leases.holder(run.id)
@@ -144,7 +146,7 @@ with takeback.open() as tb, tb.run("busy") as run:
         run.write(sys.argv[1], str(n))
 """
     with takeback.open() as tb:
-        tb.pin(tb.run("first").__enter__().write(world / "x", "1"))
+        tb.pin(wrote(tb.run("first").__enter__(), world / "x", "1"))
     busy = subprocess.Popen([sys.executable, "-c", writer, world / "y"], env=surroundings())
     heard: list[dict[str, Any]] = []
     for lives in (1, 7, 30, 0):

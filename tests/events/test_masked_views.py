@@ -25,6 +25,7 @@ def test_undo_and_redo_of_every_shape_are_exact(world: World) -> None:
     with takeback.open() as tb:
         with tb.run("rotate everything") as run:
             effect = run.write_all({os.fspath(world / name): content for name, content in after.items()})
+            assert effect
         tb.undo(effect)
         assert {name: (world / name).read_bytes() for name in before} == before
         tb.redo()

@@ -4,7 +4,6 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from takeback.api import spans
 from takeback.engine.approvable import challenge
 from takeback.policy.secrets import MASK
 from tests.e2e.conftest import surroundings
+from tests.events import wrote
 from tests.secret_table import mixed
 from tests.world import World
 
@@ -30,7 +30,7 @@ def test_what_is_recorded_is_logged_under_our_names(world: World, caplog: pytest
     caplog.set_level(logging.DEBUG, "takeback")
     with takeback.open() as tb:
         with tb.run("work") as run:
-            effect = run.write(world / "a", "1")
+            effect = wrote(run, world / "a", "1")
         tb.undo(effect)
 
     told = [(one.name, one.levelname, one.getMessage().split()[0]) for one in caplog.records]
@@ -149,7 +149,7 @@ class Watch:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(monkeypatch)
 
 
@@ -159,13 +159,14 @@ def test_an_effect_is_a_span_below_what_the_host_does_and_an_undo_links_to_it(
     (world / "a").write_bytes(b"x" * 100)
     with takeback.open() as tb:
         with watch.tracer.start_as_current_span("agent") as parent, tb.run("work", agent="me") as run:
-            effect = run.write(world / "a", "1")
+            effect = wrote(run, world / "a", "1")
         tb.undo(effect)
 
     done, undone = watch.spans
     attributes = dict(done.attributes or {})
     assert done.name == "execute_tool file.write"
-    assert done.parent and done.parent.span_id == parent.get_span_context().span_id
+    assert done.parent and done.context and undone.links
+    assert done.parent.span_id == parent.get_span_context().span_id
     assert attributes["gen_ai.operation.name"] == "execute_tool"
     assert attributes["gen_ai.agent.name"] == "me"
     assert attributes["takeback.step.id"] == effect.id
@@ -201,7 +202,6 @@ def test_arguments_and_results_only_where_the_host_asks_and_masked(
         _told
     )
     with takeback.open() as tb, tb.run("work") as run:
-        tb.tell = lambda words: None
         try:
             run.call(action, secret=f"token={SECRET}")
         except takeback.TakebackError:

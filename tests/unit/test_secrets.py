@@ -6,7 +6,7 @@ import time
 import pytest
 
 from takeback.policy.secrets import MASK, masked, masked_json, masked_lines
-from tests.secret_table import LOOK_ALIKES, SHAPES, of
+from tests.secret_table import LOOK_ALIKES, SHAPES, Case, of
 
 
 def told(text: str, secret: str) -> str:
@@ -15,13 +15,13 @@ def told(text: str, secret: str) -> str:
     return next((piece for piece in pieces if piece in text), "")
 
 
-def test_there_are_200_shapes_and_100_look_alikes():
+def test_there_are_200_shapes_and_100_look_alikes() -> None:
     assert len(SHAPES) >= 200
     assert len(LOOK_ALIKES) >= 100
 
 
 @pytest.mark.parametrize("case", SHAPES, ids=lambda case: case.text[:30].encode("ascii", "replace").decode())
-def test_a_secret_is_masked_wherever_it_stands(case):
+def test_a_secret_is_masked_wherever_it_stands(case: Case) -> None:
     seen = masked(case.text)
 
     assert MASK in seen
@@ -31,19 +31,19 @@ def test_a_secret_is_masked_wherever_it_stands(case):
 
 
 @pytest.mark.parametrize("text", LOOK_ALIKES)
-def test_what_only_looks_like_a_secret_stays(text):
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
     assert masked(text) == text
     assert masked_json({"summary": text}) == {"summary": text}
 
 
-def test_what_stands_around_a_secret_stays():
+def test_what_stands_around_a_secret_stays() -> None:
     assert masked("postgres://app:" + "kJ8s-dl2@db/app is down") == f"postgres://app:{MASK}@db/app is down"
     assert masked("tool --password " + "s3cr3tX --verbose") == f"tool --password {MASK} --verbose"
     assert masked("DB_PASSWORD=" + "s3cr3tX\nDB_USER=app") == f"DB_PASSWORD={MASK}\nDB_USER=app"
     assert masked("use ghp_" + "a1B2" * 9) == f"use ghp_{MASK}"
 
 
-def test_json_is_masked_by_name_by_shape_and_word_by_word():
+def test_json_is_masked_by_name_by_shape_and_word_by_word() -> None:
     secret = of("abcdefghijk", 12) + "9"
 
     seen = masked_json(
@@ -66,7 +66,7 @@ def test_json_is_masked_by_name_by_shape_and_word_by_word():
     assert masked_json(seen) == seen
 
 
-def test_the_lines_of_a_difference_are_masked_together_and_stay_apart():
+def test_the_lines_of_a_difference_are_masked_together_and_stay_apart() -> None:
     body = of("ABCDEFGHabcdefgh0123", 64)
     lines = [
         "@@ -1,3 +1,3 @@",
@@ -88,7 +88,7 @@ HOSTILE = (
 )  # fmt: skip
 
 
-def test_a_hostile_line_of_a_megabyte_takes_no_more_than_a_long_text():
+def test_a_hostile_line_of_a_megabyte_takes_no_more_than_a_long_text() -> None:
     for piece in HOSTILE:
         text = piece * (200_000 // len(piece))
         began = time.process_time()
