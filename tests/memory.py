@@ -387,6 +387,7 @@ class MemoryBlobs:
         put_until: int = 0,
         progress: Progress = SILENT,
         dry_run: bool = False,
+        for_good: bool = False,
     ) -> int:
         with self._lock:
             now = self._now() // 1_000_000

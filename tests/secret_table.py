@@ -91,7 +91,7 @@ def _tokens() -> list[Case]:
         _token("xai: @", "xai-", mixed(_WORD, 80)),
         _token("pinecone(@)", "pcsk_", mixed(_WORD, 60)),
         _token("langsmith @", "lsv2_pt_", of(_HEX, 32) + "_" + of(_HEX, 10)),
-        _token("//registry.npmjs.org/:_authToken=@", "npm_", mixed(_WORD, 36)),
+        _token("//npm.pkg/:_authToken=@", "npm_", mixed(_WORD, 36)),
         _token("twine upload -p @", "pypi-", "AgEIcHlwaS5vcmc" + mixed(_URL, 120)),
         _token(":rubygems_api_key: @", "rubygems_", of(_HEX, 48)),
         _token("cargo login @", "cio", mixed(_WORD, 32)),

@@ -32,17 +32,19 @@ FILES = {
     "crash": "signals storage_faults",
     "e2e": """
         changes drops dry_runs fresh_eyes fresh_eyes_manners full_store killed_command looking manners
-        progress projects prompts remote_store rewind run_words running running_as_user second_eyes_drops
+        progress projects prompts rehearse remote_store rewind run_words running running_as_user second_eyes_drops
         second_eyes_paths some_paths sql stuck taking_back telling terminal unprotect upkeep
     """,
     "git": "git_killed git_objects git_some_paths git_undo",
+    "rehearse": "as_user calls due files killed plans",
+    "proof": "audit_commands bundle places questions",
     "remote": "copying many_runs reconnecting",
     "sandbox": "command",
     "sql": """
         mariadb mariadb_bare mariadb_definitions mariadb_programs mariadb_refusing misused postgres
         postgres_attachment postgres_findings postgres_guest postgres_owner postgres_programs
         postgres_review postgres_schema postgres_tables postgres_trips postgres_types postgres_unseen
-        postgres_wide review run_program run_sql sqlite_loose_ends sqlite_own_tables sqlite_programs
+        postgres_wide rehearse review run_program run_sql sqlite_loose_ends sqlite_own_tables sqlite_programs
         sqlite_sessions sqlite_shadows sqlite_small sqlite_undo undone_together unprotect_killed waiting
     """,
     "trees": "strangers",

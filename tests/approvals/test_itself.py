@@ -20,7 +20,9 @@ from takeback.api.answers import load_key as private_key
 from takeback.engine.approvable import digest_of
 from takeback.engine.approval import decisions
 from takeback.model.approver import Approver, People
+from takeback.model.person import Account
 from takeback.model.record import Draft, Kind
+from takeback.runs.person import account_here, person_here
 from tests.agents.talk import until
 from tests.approvals.agents import AGENT, Place, place
 from tests.approvals.asking import with_people
@@ -95,7 +97,7 @@ REFUSED: dict[str, Callable[[Office], str]] = {
 
 
 @pytest.mark.parametrize("way", REFUSED)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_what_shows_that_it_is_an_agent_is_refused(office: Office, tmp_path: Path, way: str) -> None:
     (tmp_path / "work").mkdir()
     done = office.says(REFUSED[way](office))
@@ -106,6 +108,7 @@ def test_what_shows_that_it_is_an_agent_is_refused(office: Office, tmp_path: Pat
 
 @pytest.mark.able("overlays")
 @pytest.mark.parametrize("how", ["run", "shell"])
+@pytest.mark.sampled(2)
 def test_a_sandboxed_command_cannot(office: Office, tmp_path: Path, how: str) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -188,6 +191,14 @@ def test_a_record_that_says_a_key_was_used_needs_the_signature(office: Office) -
     with pytest.raises(takeback.Denied, match="the signature of bea does not fit"):
         office.goes_on()
     assert post.sent() == []
+
+
+def test_a_proposal_that_names_another_account_makes_nobody_another_user(office: Office) -> None:
+    """The agent writes its proposals itself."""
+    store = opened_of(office.tb).store
+    mine = account_here(store)
+    for told in (mine, mine._replace(uid=4711), Account(), None):
+        assert not person_here(store, "bea", told).is_proven
 
 
 def test_a_record_that_is_written_past_the_library_is_found_by_verify(office: Office, store: str) -> None:
@@ -287,6 +298,7 @@ def test_a_request_that_was_changed_on_its_way_is_not_signed(office: Office, tmp
         signed_answer(shown, True, "bea", private_key(str(key), b""))
 
 
+@pytest.mark.slow
 def test_the_offline_way_with_a_passphrase(office: Office, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse\n")
@@ -333,6 +345,7 @@ def test_another_user_is_proven_and_the_agent_is_not(place: Place) -> None:
 
 
 @as_root
+@pytest.mark.slow
 def test_no_process_of_the_agents_user_looks_into_one_that_asks_a_person(place: Place) -> None:
     place.asks()
     (waiting,) = place.pending()

@@ -17,7 +17,7 @@ import pytest
 import takeback
 from takeback.api import notices, opened_of
 from takeback.api.answers import load_key, new_key, signed_answer
-from takeback.api.notices import OUTBOX, Sent, next_try, tell_people
+from takeback.api.notices import OUTBOX, Notice, next_try, tell_people
 from takeback.api.store import now
 from takeback.model.approver import Approver, Mail, People, Webhook, people_from
 from tests.agents.talk import until
@@ -99,7 +99,7 @@ def hooked(tb: takeback.Takeback, *hooks: Webhook, approvers: tuple[Approver, ..
     with_people(tb, People(approvers, hooks, **more))
 
 
-def told(tb: takeback.Takeback, after: int = 0) -> list[Sent]:
+def told(tb: takeback.Takeback, after: int = 0) -> list[Notice]:
     return tell_people(opened_of(tb), now() + after)
 
 
@@ -248,7 +248,7 @@ def test_a_mail_only_tells(tb: takeback.Takeback) -> None:
     server.start()
     try:
         hooked(tb, mail=Mail(f"127.0.0.1:{server.port}", "takeback@example.com", ("bea@example.com",)))
-        assert told(tb) == [Sent(tb.pending()[0].id, "mail")]
+        assert told(tb) == [Notice(tb.pending()[0].id, "mail")]
     finally:
         server.stop()
     (mail,) = heard

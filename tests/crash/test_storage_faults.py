@@ -11,6 +11,8 @@ from random import Random
 import pytest
 
 import takeback
+from takeback.storage.sqlite.older_format import VERSION
+from takeback.storage.sqlite.store import FORMAT_LINE
 from takeback.testing.crash import Boundaries, in_a_process
 from tests.crash.mounts import fill, remount, tmpfs
 from tests.crash.scenes import Scene, in_session
@@ -248,7 +250,7 @@ def test_settings_that_are_no_file_are_refused_at_once(scene: Scene, kind: str) 
 
 def test_a_store_of_a_newer_version_is_refused_by_every_command(scene: Scene) -> None:
     scene.prepare()
-    (scene.store / "FORMAT").write_text("takeback store 3\n")
+    (scene.store / "FORMAT").write_text(f"{FORMAT_LINE}{VERSION + 1}\n")
     for words in (["write", scene / "run.sh"], ["undo", "@"], ["log"], ["sweep"], ["verify"]):
         assert "newer" in refused(scene, 6, *words).error
 

@@ -317,7 +317,10 @@ def _functions(file: str, name: str) -> list[ast.FunctionDef]:
     ]
 
 
-_RENAMED = {"undoing": "undo", "redacting": "redact", "rehearsing": "rehearse"}  # as `api` imports them
+def _module_of(file: str, name: str) -> str:
+    """The module that a file imports by this name, perhaps as another one."""
+    imports = [one for node in _tree(file).body if isinstance(node, ast.ImportFrom) for one in node.names]
+    return next((one.name for one in imports if (one.asname or one.name) == name), name)
 
 
 def _written(node: ast.stmt, file: str) -> ast.FunctionDef | None:
@@ -328,7 +331,7 @@ def _written(node: ast.stmt, file: str) -> ast.FunctionDef | None:
         case ast.Assign(
             [ast.Name(name)], ast.Call(ast.Name("_handed"), [ast.Attribute(ast.Name(owner), known)])
         ):
-            place = "store" if owner == "OpenStore" else _RENAMED.get(owner, owner)
+            place = "store" if owner == "OpenStore" else _module_of(file, owner)
             tree = _tree(f"{Path(file).parent}/{place}.py")
             holder = next((one for one in tree.body if _named(one, owner)), tree)
             found = next(one for one in holder.body if _named(one, known))

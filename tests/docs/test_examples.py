@@ -50,7 +50,7 @@ def test_the_pages_a_new_user_reads_have_examples_that_run(page: Path) -> None:
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_code_block_says_what_it_is(page: Path) -> None:
     """Only blocks of these kinds: what looks like an example and is not run would rot."""
-    assert {block.language for block in blocks(page)} <= {*RUNNABLE, "text", "json", "sql"}
+    assert {block.language for block in blocks(page)} <= {*RUNNABLE, "text", "json", "sql", "toml"}
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:

@@ -50,18 +50,21 @@ COMMAND_LINE = {
     "pending": "",
     "approve": "--dry-run",
     "deny": "--dry-run",
-    "settle": "--dry-run",
+    "settle": "--dry-run --accept-residue --why",
+    "stop": "--agent --run --all --lift --list --why --dry-run",
     "recover": "--dry-run",
     "verify": "--read-data",
     "events": "--follow --after --since --only --run --agent --metrics",
     "doctor": "",
+    "rehearse": "--run --plan --all --due --dry-run",
     "forget": "--dry-run",
     "sweep": "",
+    "audit": "",
     "redact": "--match --with-shared --why --by --yes --dry-run",
     "worker": "--until-idle",
 }
 COMMANDS_TO_COME = {
-    "audit", "config", "console", "environment", "iac", "mcp", "policy", "redact", "rehearse", "stop",
+    "config", "console", "environment", "iac", "mcp", "policy",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 
@@ -135,16 +138,16 @@ PYTHON: dict[Any, dict[str, str]] = {
 }
 # All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
 PUBLIC_NAMES = {
-    Takeback: "accept apply approve checkpoints close copy_to dead_runs deny discard effect effects find_run "
-    "finish_watch forget given_up keep path pending pin proposals recover recovered redact redo result resume rows run "
-    "runs session settle signal size store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
-    Run: "accept agent apply call call_all checkpoint chmod close command delete discard edit_config effects fork id "
+    Takeback: "accept accept_residue anchor apply approve check_anchors checkpoints close copy_to dead_runs deny discard effect effects "
+    "find_run finish_watch forget given_up keep lift path pending pin proof_level proposals recover recovered redact redo rehearse "
+    "result resume rows run runs session settle signal size stop stops store submit sweep tell undo undo_to unpin "
+    "unprotect unrecovered verify work",
+    Run: "accept agent apply call call_all canary checkpoint chmod close command delete discard edit_config effects fork id "
     "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "
     "watch watch_files write write_all",
 }
 NAMES_TO_COME: dict[Any, str] = {
-    Takeback: "rehearse",
-    Run: "acall awatch container iac objects canary switch",
+    Run: "acall awatch container iac objects switch",
 }
 INTEGRATIONS_TO_COME = "agent_framework dbos langgraph openai_agents pydantic_ai temporal"
 PARAMETERS_TO_COME = {Run.call: "capture resource summary about"}

@@ -73,7 +73,7 @@ def test_it_says_what_is_stopped_and_how_to_lift_it(takeback: CommandLine) -> No
     said = takeback.done("stop", "--agent", "cli", "--why", REASON, "--by", "bea")
     assert said.out.splitlines() == [
         "Agent cli is stopped: from now on every change that it asks for is refused.",
-        "What is under way is finished or taken back; `takeback undo` and looking still work.",
+        "Changes under way are finished or taken back; `takeback undo` and looking still work.",
         "hint: A person lifts it with `takeback stop --lift --agent cli`.",
     ]
     refused = takeback("write", "a", input="x")

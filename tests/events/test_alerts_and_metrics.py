@@ -1,4 +1,4 @@
-"""Alerts and numbers come from how the store stands: they open and close with their cause, and nothing is said twice."""
+"""Alerts and numbers come from how the store stands: they open and close with their cause."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _LINE = re.compile(r'^(takeback_[a-z_]+)(?:\{([a-z]+)="([^"]*)"\})? (\d+)$')
 
 def numbers(tb: takeback.Takeback) -> dict[str, int]:
     found: dict[str, int] = {}
-    for line in metrics(tb.store, now()).splitlines():
+    for line in metrics(tb.store, now(), "1").splitlines():
         if not line.startswith("#"):
             told = _LINE.match(line)
             assert told, line
@@ -55,7 +55,7 @@ def test_numbers_are_those_of_the_store(world: World) -> None:
 
 def test_the_text_is_what_prometheus_and_openmetrics_read() -> None:
     with takeback.open() as tb:
-        text = metrics(tb.store, now())
+        text = metrics(tb.store, now(), "1")
 
     lines = text.splitlines()
     assert lines[-1] == "# EOF" and text.endswith("\n")
@@ -65,7 +65,9 @@ def test_the_text_is_what_prometheus_and_openmetrics_read() -> None:
     assert all(name in GUIDE.read_text() for name in HELP)
 
 
-def test_a_failed_verification_is_an_alert_until_the_next_one_is_sound(takeback: CommandLine, store: Path) -> None:
+def test_a_failed_verification_is_an_alert_until_the_next_one_is_sound(
+    takeback: CommandLine, store: Path
+) -> None:
     for _ in range(2):
         takeback.write("big", os.urandom(300_000))
     pack = max(Path(os.environ["TAKEBACK_STORE"]).glob("blobs/packs/*.pack"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import takeback
-from takeback.audit.events import NAMES, SCHEMA, Event, EventReader, event_json, first_since
+from takeback.audit.events import NAMES, SCHEMA, EventReader, StoreEvent, event_json, first_since
 from takeback.model.record import STORE, Draft, Kind
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
@@ -20,7 +20,7 @@ from tests.world import World
 PAGE = Path(__file__).parents[2] / "docs/reference/events.md"
 
 
-def told(tb: takeback.Takeback, after: int = 0) -> list[Event]:
+def told(tb: takeback.Takeback, after: int = 0) -> list[StoreEvent]:
     reader = EventReader(tb.store.journal, lambda adapter: adapter == "call")
     return [event for _, event in reader.read(after) if event]
 
@@ -112,7 +112,7 @@ def test_every_event_is_on_its_page_and_every_field() -> None:
     page = PAGE.read_text()
 
     assert dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", page, re.M)) == NAMES
-    fields = event_json(Event(1, 1, "done")).keys()
+    fields = event_json(StoreEvent(1, 1, "done")).keys()
     assert set(re.findall(r"^- `([a-z_]+)`", page, re.M)) == fields
     assert f"`schema` is {SCHEMA}" in page
 

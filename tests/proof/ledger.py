@@ -10,7 +10,7 @@ import takeback
 from takeback import Takeback
 from takeback.api import opened_of, proof
 from takeback.audit import keys
-from takeback.audit.anchors import Checked
+from takeback.audit.anchors import AnchorCheck
 from takeback.model.record import GENESIS, HASH, STORE, Draft, Kind, chained, covered
 from takeback.storage.bodies import deflated, shortened, whole
 from tests.servers.postgres import PgDatabase
@@ -57,7 +57,7 @@ class Ledger(NamedTuple):
     def change(self, tamper: Callable[[list[Row]], list[Row]]) -> None:
         self.write(tamper(self.read()))
 
-    def verified(self, *places: str, key: bool = True) -> Checked:
+    def verified(self, *places: str, key: bool = True) -> AnchorCheck:
         with takeback.open(self.path, recover=False) as tb:
             trusted = [f"{self.key}.pub"] if key else []
             return proof.check_anchors(opened_of(tb), *places, keys=trusted)

@@ -19,6 +19,9 @@ from takeback.audit import keys
 from takeback.audit.export import BundleWish, Exported, export
 from takeback.audit.figures import bars_svg, figures, waits_in_groups
 from takeback.audit.page import safe
+from takeback.model.record import canonical
+from takeback.policy.secrets import masked_json, may_hold_secret
+from tests.secret_table import SHAPES
 
 # The system's own, so that nothing of ours can be imported; -I -S: no user's directory, no site-packages.
 BARE = ["/usr/bin/python3" if os.path.exists("/usr/bin/python3") else "python3", "-I", "-S", "-B"]
@@ -251,3 +254,15 @@ def test_a_plot_of_nothing_and_of_one_thing_is_a_picture() -> None:
     assert bars_svg("<t>", [("<a>", [("actions", 3)])]).count("<rect") == 1
     assert "<a>" not in bars_svg("<t>", [("<a>", [("actions", 3)])])
     assert dict(waits_in_groups((5, 70, 100_000)))["over 1 day"] == [("answers", 1)]
+
+
+@pytest.mark.parametrize(
+    "around", [{}, {"key": "", "resource": "file:///home/you/a"}], ids=["alone", "in a record"]
+)
+def test_the_quick_look_for_secrets_passes_over_none_of_200_shapes(around: dict[str, Any]) -> None:
+    for text in (case.text for case in SHAPES):
+        for body in ({"summary": text}, {"args": {"lines": text.split("\n")}}):
+            given: dict[str, Any] = {**around, **body}
+            if masked_json(given) != given:
+                assert may_hold_secret(canonical(given).decode())
+    assert not may_hold_secret(canonical({**around, "summary": "write src/app.py"}).decode())

@@ -15,7 +15,7 @@ from takeback import Takeback
 from takeback.api import opened_of, proof
 from takeback.audit import keys
 from takeback.audit.anchor_places import agent_changes, line_of, place_named
-from takeback.audit.anchors import Anchored, Checked
+from takeback.audit.anchors import AnchorCheck, Anchored
 from takeback.audit.keys import changes
 from takeback.audit.verifier import MARK, digest_of, listed
 from takeback.errors import Misuse, Refused
@@ -55,7 +55,7 @@ def authority(tmp_path: Path) -> Iterator[Authority]:
         yield found
 
 
-def verified(tb: Takeback, key: str, *places: str, authority: str = "") -> Checked:
+def verified(tb: Takeback, key: str, *places: str, authority: str = "") -> AnchorCheck:
     return proof.check_anchors(opened_of(tb), *places, keys=[f"{key}.pub"], authority=authority)
 
 

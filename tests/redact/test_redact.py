@@ -1,13 +1,15 @@
 """What was redacted is nowhere in the store, the chain verifies, and everything else still works."""
 
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import takeback
-from takeback.errors import Forgotten, Misuse, Refused
+from takeback.errors import Forgotten, Misuse, Refused, StoreBusy
 from takeback.model.record import STORE, Kind
 from takeback.model.redaction import words_of
 from tests.redact.shapes import SECRET, SHAPES
@@ -210,8 +212,6 @@ def test_a_redaction_that_nobody_recorded_is_found(tb: takeback.Takeback, world:
         effect = run.write(world / "a", SECRET)
     assert effect
     (intent,) = tb.store.journal.records(effect=effect.id, kinds=(Kind.INTENT,))
-    import sqlite3
-
     from takeback.model.record import canonical, erased
 
     body = canonical(intent.body)
@@ -225,3 +225,34 @@ def test_a_redaction_that_nobody_recorded_is_found(tb: takeback.Takeback, world:
     assert "was erased, and no record says who erased it" in found
     with pytest.raises(Forgotten):
         tb.undo(effect)
+
+
+def test_a_reader_in_the_way_is_waited_for_and_the_next_recovery_finishes_it(
+    tb: takeback.Takeback, world: Path
+) -> None:
+    with tb.run("work") as run:
+        run.write(world / "a", SECRET)
+    tb.store.database.read("PRAGMA busy_timeout = 50")
+    with closing(sqlite3.connect(Path(tb.path, "journal.db"), isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM records").fetchall()
+        with pytest.raises(StoreBusy) as refused:
+            tb.redact(match=SECRET)
+        assert "recorded and has begun" in (refused.value.hint or "")
+        assert tb.store.redacting() != ()
+    tb.recover()
+    assert tb.store.redacting() == () and files_with(tb.path, SECRET) == []
+    assert not held_anywhere(tb, SECRET) and tb.verify(read_data=True).findings == ()
+
+
+def test_who_has_the_store_open_goes_on(tb: takeback.Takeback, world: Path) -> None:
+    with takeback.open(tb.path) as other:
+        with other.run("work") as run:
+            kept = run.write(world / "kept", "kept")
+            run.write(world / "a", SECRET)
+        tb.redact(match=SECRET)
+        with other.run("later") as run:
+            later = run.write(world / "later", "later")
+        assert kept and later
+        assert other.undo(later).outcome == other.undo(kept).outcome == "done"
+        assert other.verify(read_data=True).findings == ()

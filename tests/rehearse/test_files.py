@@ -38,6 +38,7 @@ def one_of_each(tb: Takeback, world: World) -> list[str]:
     return [one.id for one in tb.effects()]
 
 
+@pytest.mark.sampled(1)
 def test_every_kind_works_and_the_world_the_store_and_the_journal_stay(
     tb: Takeback, world: World, store: Path
 ) -> None:

@@ -57,7 +57,7 @@ def test_json_is_masked_by_name_by_shape_and_word_by_word():
             "count": 3,
             "none": None,
             "id": "k3f9a2bq",
-        }  # fmt: skip
+        }
     )
 
     assert secret not in json.dumps(seen)
@@ -80,10 +80,11 @@ def test_the_lines_of_a_difference_are_masked_together_and_stay_apart():
 
 
 HOSTILE = (
-    "password=", "a", "a-", "eyJ", "eyJ.", "://a:", "://", "sk-", "ghp_", "password='", 'password="', "mysql ", "curl -u ",
-    "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----\n", "Bearer ", "Authorization: ", "cookie: ", "xoxb-",
-    "_password", "pass.", "key-", "AKIA", "secret:", "<password>", "identified by '", "\\", "login x password ", "=a&token",
-    "AGE-SECRET-KEY-1", ".atlasv1.", "Q~", "dp.st.", "host:5432:", "?sig=", "--password ", " ", "\n", "0",
+    "password=", "a", "a-", "eyJ", "eyJ.", "://a:", "://", "sk-", "ghp_", "password='", 'password="', "mysql ",
+    "curl -u ", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----\n", "Bearer ", "Authorization: ", "cookie: ",
+    "xoxb-", "_password", "pass.", "key-", "AKIA", "secret:", "<password>", "identified by '", "\\",
+    "login x password ", "=a&token", "AGE-SECRET-KEY-1", ".atlasv1.", "Q~", "dp.st.", "host:5432:", "?sig=",
+    "--password ", " ", "\n", "0",
 )  # fmt: skip
 
 

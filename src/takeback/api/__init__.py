@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, proof, redacting, stopping, upkeep, workflows
+from takeback.api import decisions, proof, redaction, stop_and_lift, upkeep, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -237,9 +237,9 @@ class Takeback:
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
     accept_residue = _handed(decisions.accept_residue)
-    stop = _handed(stopping.stop)
-    lift = _handed(stopping.lift)
-    stops = _handed(stopping.stops)
+    stop = _handed(stop_and_lift.stop)
+    lift = _handed(stop_and_lift.lift)
+    stops = _handed(stop_and_lift.stops)
     finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)
@@ -256,7 +256,7 @@ class Takeback:
     dead_runs = _handed(upkeep.dead_runs)
     verify = _handed(upkeep.verify)
     forget = _handed(upkeep.forget)
-    redact = _handed(redacting.redact)
+    redact = _handed(redaction.redact)
     unprotect = _handed(upkeep.unprotect)
     sweep = _handed(upkeep.sweep)
     copy_to = _handed(upkeep.copy_to)

@@ -25,7 +25,7 @@ _LARGEST = 1 << 20
 
 
 def request_of(opened: OpenStore, effect: Effect) -> dict[str, Any]:
-    """What is shown to a person elsewhere, and what their answer is about."""
+    """The request that a person sees elsewhere and answers."""
     from takeback.engine.approvable import challenge, digest_of, request
 
     return {"request": request(effect), "digest": digest_of(effect), "challenge": challenge(effect)}

@@ -11,7 +11,7 @@ from takeback.api.workflows import wake_settled
 from takeback.errors import Corrupt, Failed, InDoubt, Misuse, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.person import Person
+from takeback.model.person import Account, Person
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import DECIDED, OnDeath, RunState
 from takeback.runs.agent_above import refuse_below_agent
@@ -192,13 +192,20 @@ def approve(opened: OpenStore, id: "Effect | str", *, by: str = "", answer: str 
     the call when it asks again; refused if that run has ended. The person is that of this process; `by` is only a
     remark. Refused in a process of an agent."""
     refuse_below_agent("tb.approve", opened.store)
-    return decide_as(opened, id, True, person_here(opened.store, by), answer)
+    return decide_as(opened, id, True, _person(opened, id, by), answer)
 
 
 def deny(opened: OpenStore, id: "Effect | str", *, by: str = "", why: str = "") -> Effect:
     """Deny this proposal. The run that asked gets the denial. If it asks again, that is a new proposal."""
     refuse_below_agent("tb.deny", opened.store)
-    return decide_as(opened, id, False, person_here(opened.store, by), "", why)
+    return decide_as(opened, id, False, _person(opened, id, by), "", why)
+
+
+def _person(opened: OpenStore, id: "Effect | str", by: str) -> Person:
+    """Of this process, against the account that asked."""
+    gate = opened.effect(name_of(id)).phase.gate
+    agent = Account(gate.machine, gate.uid, gate.role) if gate and gate.machine else None
+    return person_here(opened.store, by, agent)
 
 
 def decide_as(
@@ -266,7 +273,7 @@ def accept_residue(
 
     opened.store.refuse_if_suspect()
     if not why.strip():
-        raise Misuse("What is left is accepted with a reason.", hint='For example --why "the host is gone".')
+        raise Misuse("A residue is accepted with a reason.", hint='For example --why "the host is gone".')
     canonical([why, by])
     refuse_below_agent("tb.accept_residue", opened.store)
     found = with_residue(opened.parts, opened.effect(name_of(effect)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from takeback.engine.approval import Proposal
     from takeback.model.effect import Effect
 
-OUTBOX = "outbox.json"  # in the store's directory on this machine: what was told to whom
+OUTBOX = "outbox.json"  # in the store's directory on this machine: which receiver heard of which proposal
 MAIL, DESKTOP = "mail", "desktop"
 _SECOND = 1_000_000
 _FIRST, _LONGEST = 5 * _SECOND, 900 * _SECOND  # between two tries
@@ -36,8 +36,8 @@ class Told(NamedTuple):
     done: bool = False
 
 
-class Sent(NamedTuple):
-    """One try to tell someone of one proposal."""
+class Notice(NamedTuple):
+    """One message about a proposal, sent or not."""
 
     effect: str
     receiver: str
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
     answered: bool = False
 
 
-def tell_people(opened: OpenStore, at: int = 0) -> list[Sent]:
+def tell_people(opened: OpenStore, at: int = 0) -> list[Notice]:
     """Send what is due, once each; another process that sends just now is left to it. What could not be sent stays."""
     people = opened.parts.people()
     if not people.tells:
@@ -63,7 +63,7 @@ def next_try(opened: OpenStore) -> int | None:
     return min((one.next for one in due if not one.done), default=None)
 
 
-def _told(opened: OpenStore, people: People, at: int) -> Iterator[Sent]:
+def _told(opened: OpenStore, people: People, at: int) -> Iterator[Notice]:
     waiting = _waiting(opened)
     names = {one.effect.id for one in waiting}
     box = {key: told for key, told in _read(opened.store.path).items() if key.partition(" ")[0] in names}
@@ -96,7 +96,7 @@ def _receivers(people: People) -> list[str]:
 
 def _send(
     opened: OpenStore, people: People, receiver: str, proposal: "Proposal", tries: int
-) -> tuple[Sent, bool]:
+) -> tuple[Notice, bool]:
     """And whether to send it again."""
     effect = proposal.effect
     try:
@@ -108,11 +108,11 @@ def _send(
             hook = next(one for one in people.webhooks if one.name == receiver)
             return _posted(opened, hook, proposal, tries)
     except (OSError, TakebackError, ValueError) as error:
-        return Sent(effect.id, receiver, str(error) or type(error).__name__), True
-    return Sent(effect.id, receiver), False
+        return Notice(effect.id, receiver, str(error) or type(error).__name__), True
+    return Notice(effect.id, receiver), False
 
 
-def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) -> tuple[Sent, bool]:
+def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) -> tuple[Notice, bool]:
     effect = proposal.effect
     message = {
         "takeback": "proposal 1",
@@ -122,14 +122,14 @@ def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) 
     }
     code, said = post(hook, json.dumps(message).encode())
     if not 200 <= code < 300:
-        return Sent(effect.id, hook.name, f"{hook.url} answered {code}"), True
+        return Notice(effect.id, hook.name, f"{hook.url} answered {code}"), True
     with suppress(ValueError):
         given = json.loads(said) if said.strip() else None
         if isinstance(given, dict) and given.get("takeback") == "answer 1":  # pyright: ignore[reportUnknownMemberType]
             found: dict[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
             answer(opened, found)
-            return Sent(effect.id, hook.name, answered=True), False
-    return Sent(effect.id, hook.name), code == _RECEIVED_LATER
+            return Notice(effect.id, hook.name, answered=True), False
+    return Notice(effect.id, hook.name), code == _RECEIVED_LATER
 
 
 def post(hook: Webhook, body: bytes) -> tuple[int, bytes]:
@@ -178,7 +178,14 @@ def _in_words(proposal: "Proposal") -> str:
         f"Look: takeback show {name}",
         f"Decide: takeback approve {name}   or   takeback deny {name}",
     ]
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines) + "\n"
+    return "".join(f"{_shown(line)}\n" for line in lines)
+
+
+def _shown(text: str) -> str:
+    """One line, without secrets: mail and desktop are read by more than those who decide."""
+    from takeback.policy.secrets import masked
+
+    return "".join(c if c.isprintable() else " " for c in masked(text))
 
 
 def _mail(mail: Mail, text: str, subject: str) -> None:
@@ -187,7 +194,7 @@ def _mail(mail: Mail, text: str, subject: str) -> None:
 
     message = EmailMessage()
     message["From"], message["To"] = mail.sender, ", ".join(mail.to)
-    message["Subject"] = "".join(c if c.isprintable() else " " for c in subject)[:200]
+    message["Subject"] = _shown(subject)[:200]
     message.set_content(text)
     host, _, port = mail.server.partition(":")
     with smtplib.SMTP(host, int(port or 25), timeout=_PATIENCE) as server:
@@ -198,7 +205,7 @@ def _desktop(title: str, text: str) -> None:
     import subprocess
 
     shown = subprocess.run(
-        ["notify-send", "--app-name=takeback", "--", title[:100], text],
+        ["notify-send", "--app-name=takeback", "--", _shown(title)[:100], text],
         check=False, timeout=_PATIENCE, capture_output=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if shown.returncode:
@@ -216,7 +223,7 @@ def _alone(store: str) -> Iterator[bool]:
 
 
 def _read(store: str) -> dict[str, Told]:
-    """One that cannot be read is as none: then everyone is told once more."""
+    """One that cannot be read is as none: then each receiver hears of it once more."""
     try:
         with open(os.path.join(store, OUTBOX), encoding="utf-8") as file:
             return {key: Told(*told) for key, told in json.load(file).items()}
@@ -232,7 +239,7 @@ def tell_later(opened: OpenStore, effect: "Effect") -> None:
     """A proposal was made: a process of its own sends, so that the agent waits for no receiver."""
     import subprocess
 
-    with suppress(TakebackError, OSError):  # the proposal stands, and whoever sends next finds it
+    with suppress(TakebackError, OSError):  # the proposal stands, and the next that sends finds it
         if not opened.parts.people().tells:
             return
         subprocess.Popen(

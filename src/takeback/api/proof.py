@@ -9,7 +9,7 @@ from takeback.model.functions import refuse_while_looking
 
 if TYPE_CHECKING:
     from takeback.audit.anchor_places import AnchorPlace, AuditSettings
-    from takeback.audit.anchors import Anchored, Checked, ProofLevel
+    from takeback.audit.anchors import AnchorCheck, Anchored, ProofLevel
     from takeback.audit.verifier import Anchor
 
 
@@ -39,7 +39,7 @@ def anchor(opened: OpenStore, *places: str, key: str = "", by: str = "") -> "Anc
 
 def check_anchors(
     opened: OpenStore, *places: str, keys: Sequence[str] = (), authority: str = ""
-) -> "Checked":
+) -> "AnchorCheck":
     """Hash every record again, and compare the journal with the anchors in these places, in those of the settings and
     in the files that the journal names. `keys`: public keys that you vouch for; else those of the settings."""
     from takeback.audit.anchors import checked
@@ -51,7 +51,7 @@ def check_anchors(
     return checked(opened.store, named, trusted, now, authority or settings.authority)
 
 
-def proof_level(opened: OpenStore, look: "Checked | None" = None) -> "ProofLevel":
+def proof_level(opened: OpenStore, look: "AnchorCheck | None" = None) -> "ProofLevel":
     """How much of faults in the journal would show: the level, who can read the key, when it was last anchored."""
     from takeback.audit.anchor_places import settings_here
     from takeback.audit.anchors import proof_level

@@ -15,6 +15,7 @@ from takeback.model.rehearsal import (
     Viability,
     bodies,
 )
+from takeback.model.resource import without_fragment
 from takeback.model.run import RunInfo
 
 if TYPE_CHECKING:
@@ -102,9 +103,12 @@ def _looked_at(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
         opened.progress.expect(len(effects))
         for effect in effects:
             why = unfit(effect)
-            found.append(
-                told_of(effect, Viability.CANNOT, why) if why else look_at(opened.parts, effect, looked)
-            )
+            if why:
+                found.append(told_of(effect, Viability.CANNOT, why))
+            elif lost := _lost_layers(opened, effect):
+                found.append(told_of(effect, Viability.FAILS, lost))
+            else:
+                found.append(look_at(opened.parts, effect, looked))
             opened.progress.moved(items=1)
     return Rehearsal(tuple(found), check=True)
 
@@ -120,6 +124,8 @@ def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
         for effect in effects:
             if why := unfit(effect):
                 found[effect.id] = told_of(effect, Viability.CANNOT, why)
+            elif lost := _lost_layers(opened, effect):
+                found[effect.id] = told_of(effect, Viability.FAILS, lost)
             elif traits_of(effect.change).layered:
                 in_a_layer.append(effect)
                 continue
@@ -141,9 +147,26 @@ def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
                 one, Viability.CANNOT, "someone changed its targets while it was tried; try again"
             )
             for one in in_a_layer
-            if any(each.resource in disturbed for each in one.targets)
+            if any(without_fragment(each.resource) in disturbed for each in one.targets)
         }
     return Rehearsal(tuple(found[one.id] for one in effects), disturbed=disturbed)
+
+
+def _lost_layers(opened: OpenStore, effect: Effect) -> str:
+    """An undo of a box also goes back to a point that is lost, if the present one is lost too. That helps no one."""
+    if not traits_of(effect.change).boxes:
+        return ""
+    from takeback.model.box import point_from_json
+
+    layers = opened.store.layers()
+    for target in effect.targets:
+        try:
+            there = layers.complete(point_from_json(target.before))
+        except TakebackError as error:
+            return str(error)
+        if not there:
+            return "the layers of the point that it goes back to are lost"
+    return ""
 
 
 def _in_a_layer(opened: OpenStore, effects: Sequence[Effect]) -> dict[str, Rehearsed]:

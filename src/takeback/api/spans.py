@@ -5,10 +5,12 @@ results are left out unless the host says so with the variable that its other in
 """
 
 import os
+import sys
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from takeback.audit.events import Event
+from takeback.adapters.protocol import traits_of
+from takeback.audit.events import StoreEvent
 from takeback.model.change import change_recorded
 from takeback.model.record import Kind, Record
 from takeback.model.remedy import Strategy
@@ -57,7 +59,7 @@ class Spans:
             "takeback.effect.duration", "s", "From the intent to the outcome."
         )
 
-    def tell(self, record: Record, event: Event) -> None:
+    def tell(self, record: Record, event: StoreEvent) -> None:
         if event.name in ("approved", "denied"):
             _keep(self._decisions, event.effect, event.name)
         elif record.kind is Kind.INTENT:
@@ -71,18 +73,19 @@ class Spans:
             )
             span.end(end_time=record.at * 1_000)
 
-    def _begin(self, record: Record, event: Event) -> None:
+    def _begin(self, record: Record, event: StoreEvent) -> None:
         body = record.body
         change = change_recorded(
             body["adapter"], body["kind"], body["resource"], body["summary"], body.get("args", {})
         )
-        tool = _tool(change.args, event)
+        calls = traits_of(change).calls
+        tool = _tool(change.args, event, calls)
         name = "takeback.undo" if event.undoes else f"{EXECUTE_TOOL} {tool}"
         remedy: dict[str, Any] = body.get("remedy") or {}
         kept = _bytes_kept(remedy)
         undone = self._ended.get(event.undoes)
         attributes: dict[str, Any] = {
-            OPERATION: EXECUTE_TOOL, TOOL_NAME: tool, TOOL_TYPE: "function" if event.adapter == "call" else "extension",
+            OPERATION: EXECUTE_TOOL, TOOL_NAME: tool, TOOL_TYPE: "function" if calls else "extension",
             AGENT: event.agent, STEP: event.effect, RUN: event.run, ADAPTER: event.adapter, KIND: event.kind,
             RESOURCE: masked(event.resource), REVERSIBILITY: reversibility(remedy), BYTES: kept,
             DECISION: self._decisions.pop(event.effect, "none"), UNDOES: event.undoes,
@@ -100,7 +103,7 @@ class Spans:
         if begun:
             begun.span.end()
 
-    def _end(self, record: Record, event: Event) -> None:
+    def _end(self, record: Record, event: StoreEvent) -> None:
         begun = self._open.pop(event.effect, None)
         told = {OUTCOME: event.name, ADAPTER: event.adapter, KIND: event.kind}
         self._outcomes.add(1, told)
@@ -127,10 +130,9 @@ def spans() -> Spans | None:
         from opentelemetry import metrics, trace
     except ImportError:
         return None
-    import takeback
-
-    tracer = trace.get_tracer("takeback", takeback.__version__)
-    meter = metrics.get_meter("takeback", takeback.__version__)
+    version = getattr(sys.modules.get("takeback"), "__version__", "")
+    tracer = trace.get_tracer("takeback", version)
+    meter = metrics.get_meter("takeback", version)
     return Spans(tracer, meter, trace.Link, trace.StatusCode, trace.SpanKind)
 
 
@@ -142,18 +144,18 @@ def reversibility(remedy: dict[str, Any]) -> str:
     return {Strategy.COMPENSATION: "compensated", Strategy.IRREVERSIBLE: "irreversible"}.get(strategy, "none")
 
 
-def _tool(args: dict[str, Any], event: Event) -> str:
+def _tool(args: dict[str, Any], event: StoreEvent, calls: bool) -> str:
     if isinstance(tool := args.get("tool"), str) and tool:
         return tool
-    if event.adapter == "call":
+    if calls:
         return event.resource.removeprefix("call://").rpartition(":")[2]
     return f"{event.adapter}.{event.kind}"
 
 
 def _bytes_kept(remedy: dict[str, Any]) -> int:
     """Of the content before, as far as the targets say it."""
-    targets: list[list[Any]] = remedy.get("targets", [])
-    return sum(int(one[1].get("size", 0)) for one in targets if len(one) > 1 and isinstance(one[1], dict))
+    before: list[dict[str, Any]] = [one[1] for one in remedy.get("targets", [])]
+    return sum(int(one.get("size", 0)) for one in before)
 
 
 def _captures_content() -> bool:

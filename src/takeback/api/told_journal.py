@@ -16,7 +16,7 @@ from takeback.storage.store import Store
 
 if TYPE_CHECKING:
     from takeback.api.spans import Spans
-    from takeback.audit.events import Event, EventReader
+    from takeback.audit.events import EventReader, StoreEvent
 
 # By the name of the event: the rest is INFO.
 _LEVELS = {
@@ -106,7 +106,7 @@ def _loaded_logging() -> Any:
     return sys.modules["logging"] if heard else None
 
 
-def _log(logging: Any, event: "Event") -> None:
+def _log(logging: Any, event: "StoreEvent") -> None:
     area = "runs" if event.name.startswith("run-") else "effects" if event.effect else "store"
     logger, level = logging.getLogger(f"takeback.{area}"), _LEVELS.get(event.name, _INFO)
     if logger.isEnabledFor(level):

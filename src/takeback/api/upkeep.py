@@ -135,8 +135,8 @@ def needs_recovery(opened: OpenStore) -> bool:
 
 
 def verify(opened: OpenStore, read_data: bool = False) -> Verified:
-    """Check the store and report all damage; with `read_data` every blob is read again. The findings are noted beside it,
-    for alerts and metrics."""
+    """Check the store and report all damage; with `read_data` every blob is read again. The findings are noted
+    beside it, for alerts and metrics."""
     try:
         found = _verified(opened, read_data)
     except Corrupt as error:
@@ -293,11 +293,25 @@ def _swept(
     return freed + sweep(opened.parts, grace, erased)
 
 
-def finish_redaction(opened: OpenStore) -> None:
-    if opened.store.redacting():
-        from takeback.api.redacting import finish
+def finish_redaction(opened: OpenStore) -> tuple[str, ...]:
+    """Carry on with redactions that were begun, in this process or another. Returns sentences about what could not be
+    reached."""
+    if not opened.store.redacting():
+        return ()
+    from takeback.retention.forget import release_forgotten
+    from takeback.retention.layers import sweep_layers
+    from takeback.retention.redact import finish
+    from takeback.runs.watch_place import drop_unused
 
-        finish(opened)
+    store, held = opened.store, _held(opened)
+
+    def tidy() -> None:
+        release_forgotten(opened.parts, held)
+        # What was seen of watched directories has names and digests; the next watch reads them again.
+        drop_unused(opened.parts, now() / 1e6)
+        sweep_layers(opened.parts, store.layers(), store.settings.grace_seconds)
+
+    return finish(opened.parts, store, held, tidy)
 
 
 def expire_drops(opened: OpenStore) -> int:

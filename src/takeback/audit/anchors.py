@@ -96,7 +96,7 @@ class PlaceLook(NamedTuple):
     trouble: str = ""  # why it could not be looked at
 
 
-class Checked(NamedTuple):
+class AnchorCheck(NamedTuple):
     chain: ChainLook
     judgement: Judgement
     places: tuple[PlaceLook, ...]
@@ -117,7 +117,7 @@ class Checked(NamedTuple):
 
 def checked(
     store: Store, places: Sequence[AnchorPlace], trusted: Sequence[str], now: Clock, authority: str = ""
-) -> Checked:
+) -> AnchorCheck:
     """The chain, and every anchor of these places and of the files that the journal names. What the journal says of
     anchors only adds to it: one that was cut has lost those."""
     own, copied = of_journal(store.journal)
@@ -150,7 +150,7 @@ def checked(
     since: int = store.read("SELECT count(*) FROM records WHERE seq > ? AND kind <> 'anchor'", (covered,))[0][
         0
     ]
-    return Checked(chain, result, tuple(looks), tuple(unreachable), stamps, words, since)
+    return AnchorCheck(chain, result, tuple(looks), tuple(unreachable), stamps, words, since)
 
 
 def _files_named(copied: dict[str, list[int]]) -> Iterator[AnchorPlace]:
@@ -322,7 +322,7 @@ _LEVELS = {
 }
 
 
-def proof_level(look: Checked, settings: AuditSettings) -> ProofLevel:
+def proof_level(look: AnchorCheck, settings: AuditSettings) -> ProofLevel:
     """For `audit report`, and for the console."""
     newest = look.newest
     key = reach(settings.key, os.geteuid())
@@ -354,7 +354,7 @@ def proof_level(look: Checked, settings: AuditSettings) -> ProofLevel:
     )  # fmt: skip
 
 
-def damage(look: Checked) -> Corrupt:
+def damage(look: AnchorCheck) -> Corrupt:
     first = look.judgement.findings[0]
     since = (
         f" The last anchor that fits covers {look.newest.seq:,} records ({when(look.newest.at)})."

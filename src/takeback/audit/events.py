@@ -72,7 +72,7 @@ _MOST_KNOWN = 20_000  # effects, and runs, whose names are remembered while read
 _MOST_LISTED = 50
 
 
-class Event(NamedTuple):
+class StoreEvent(NamedTuple):
     """`effect`, `run` and so on are empty where the record is about none."""
 
     seq: int
@@ -92,14 +92,14 @@ class Event(NamedTuple):
     more: dict[str, Any] = {}
 
 
-def event_json(event: Event) -> dict[str, Any]:
+def event_json(event: StoreEvent) -> dict[str, Any]:
     """With secrets masked, whatever they stand in."""
     told: dict[str, Any] = {"schema": SCHEMA, "seq": event.seq, "at": iso(event.at), "event": event.name}
     told |= {name: value or None for name, value in zip(event._fields[3:-1], event[3:-1], strict=True)}
     return masked_json({**told, "more": event.more})
 
 
-def in_words(event: Event) -> str:
+def in_words(event: StoreEvent) -> str:
     """For a person who reads a log: what happened, to what, and why; without secrets."""
     name = event.name.replace("-", " ")
     what = event.summary or event.run_name or NAMES[event.name]
@@ -131,12 +131,12 @@ class EventReader:
         self._runs: dict[str, tuple[str, str]] = {}  # name and agent
         self._decided: set[str] = set()
 
-    def read(self, after: int = 0) -> Iterator[tuple[int, Event | None]]:
+    def read(self, after: int = 0) -> Iterator[tuple[int, StoreEvent | None]]:
         """The number of each record since then, with its event; None for one that tells no one anything."""
         for record in self._journal.records(after=after):
             yield record.seq, self.event(record)
 
-    def event(self, record: Record) -> Event | None:
+    def event(self, record: Record) -> StoreEvent | None:
         if len(self._effects) + len(self._runs) + len(self._decided) > _MOST_KNOWN:
             self._effects.clear()
             self._runs.clear()
@@ -153,7 +153,7 @@ class EventReader:
         of_store = record.run == STORE
         run = "" if of_store else record.run
         run_name, agent = self._run(run) if run else ("", "")
-        return Event(
+        return StoreEvent(
             record.seq, record.at, name, run, run_name, agent, record.effect, effect.undoes, effect.adapter,
             effect.kind, effect.resource, effect.summary, str(body.get("by", "")), _why(body), _more(record),
         )  # fmt: skip

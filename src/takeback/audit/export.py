@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from takeback.audit import questions, verifier
-from takeback.audit.anchors import Checked, ProofLevel, name_of
-from takeback.audit.figures import Figures, figures
+from takeback.audit.anchors import AnchorCheck, ProofLevel, name_of
+from takeback.audit.figures import ActivityFigures, figures
 from takeback.audit.page import page
 from takeback.audit.verifier import anchor_json, fingerprint
 from takeback.audit.views import iso
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.model.record import HASH, Kind, canonical, covered
-from takeback.policy.secrets import masked_json
+from takeback.policy.secrets import masked_json, may_hold_secret
 from takeback.storage.bodies import whole
 from takeback.storage.sqlite.check import page_of_records
 from takeback.storage.store import Store
@@ -50,7 +50,7 @@ class BundleWish(NamedTuple):
     seed: str = "1"
 
 
-def export(store: Store, look: Checked, level: ProofLevel, wish: BundleWish) -> Exported:
+def export(store: Store, look: AnchorCheck, level: ProofLevel, wish: BundleWish) -> Exported:
     packed = wish.path.endswith((".tar.gz", ".tgz"))
     target = os.path.abspath(wish.path)
     if os.path.lexists(target):
@@ -89,7 +89,7 @@ def _cleared(staged: str) -> Iterator[None]:
             os.unlink(f"{staged}.tar.gz")
 
 
-def _write(store: Store, look: Checked, level: ProofLevel, wish: BundleWish, place: str) -> int:
+def _write(store: Store, look: AnchorCheck, level: ProofLevel, wish: BundleWish, place: str) -> int:
     with _file(place, "records.jsonl") as file:
         for line in record_lines(store, look.chain.last, wish.with_content):
             file.write(line)
@@ -157,7 +157,7 @@ def _body(kept: str | bytes, seal: bytes, with_content: bool) -> dict[str, Any]:
         return told | {"raw": base64.b64encode(kept if isinstance(kept, bytes) else kept.encode()).decode()}
     try:
         body = json.loads(raw)
-        shown = masked_json(body)
+        shown = masked_json(body) if may_hold_secret(raw.decode("utf-8", "replace")) else body
         if shown != body and not with_content:
             return {"masked": shown} | ({"commitment": covered(seal, raw).hex()} if seal else {})
         if canonical(body) == raw:
@@ -220,7 +220,9 @@ def _pack(place: str, target: str) -> None:
 # The answers.
 
 
-def answered(store: Store, look: Checked, level: ProofLevel, found: Figures, seed: str) -> dict[str, Any]:
+def answered(
+    store: Store, look: AnchorCheck, level: ProofLevel, found: ActivityFigures, seed: str
+) -> dict[str, Any]:
     needed, kept = questions.approvals(store), questions.retention(store)
     chosen = questions.sample(store, SAMPLE, seed)
     oldest = iso(kept.oldest)
@@ -259,7 +261,7 @@ def answered(store: Store, look: Checked, level: ProofLevel, found: Figures, see
     }
 
 
-def proof_json(look: Checked, level: ProofLevel) -> dict[str, Any]:
+def proof_json(look: AnchorCheck, level: ProofLevel) -> dict[str, Any]:
     return {
         "sound": look.sound,
         "findings": [one.text for one in look.judgement.findings],

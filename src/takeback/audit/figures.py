@@ -21,14 +21,14 @@ class Bar(NamedTuple):
     denied: int = 0
 
 
-class Figures(NamedTuple):
+class ActivityFigures(NamedTuple):
     bars: tuple[Bar, ...]
     step: int  # seconds of a bar
     waits: tuple[int, ...]  # seconds from a question to its answer, shortest first
     agents: tuple[tuple[str, int], ...]  # runs of each agent, most first
 
 
-def figures(records: Iterable[Record]) -> Figures:
+def figures(records: Iterable[Record]) -> ActivityFigures:
     """In one pass: of each effect only the time of its first record is held, and only if it waited for a person."""
     hours: dict[int, list[int]] = {}
     asked: dict[str, int] = {}
@@ -53,7 +53,7 @@ def figures(records: Iterable[Record]) -> Figures:
             agents[name] = agents.get(name, 0) + 1
     step = _step(hours)
     most_first = sorted(agents.items(), key=lambda one: (-one[1], one[0]))
-    return Figures(_bars(hours, step), step, tuple(sorted(waits)), tuple(most_first))
+    return ActivityFigures(_bars(hours, step), step, tuple(sorted(waits)), tuple(most_first))
 
 
 def _step(hours: dict[int, list[int]]) -> int:
@@ -121,7 +121,7 @@ def _axis(top: int, tall: int) -> list[str]:
     return lines
 
 
-def over_time(found: Figures, *names: str) -> list[tuple[str, list[tuple[str, int]]]]:
+def over_time(found: ActivityFigures, *names: str) -> list[tuple[str, list[tuple[str, int]]]]:
     form = "%Y-%m-%d %H:%M" if found.step < _DAY else "%Y-%m-%d"
     return [
         (time.strftime(form, time.gmtime(bar.at)), [(name, getattr(bar, name)) for name in names])

@@ -54,11 +54,9 @@ class Sample(NamedTuple):
     of: str = ""  # the value of the label
 
 
-def metrics(store: Store, now: int) -> str:
+def metrics(store: Store, now: int, version: str) -> str:
     """What takes long in a large store is not asked for: the cost grows with what is open, and with the undos."""
-    import takeback
-
-    samples = [Sample("takeback_build_info", 1, "version", takeback.__version__)]
+    samples = [Sample("takeback_build_info", 1, "version", version)]
     samples += [*_of_effects(store), *_of_people(store, now), *_of_runs(store, now), *_of_room(store)]
     samples += [*_ages(store, now), *_of_alerts(store, now)]
     return "\n".join((*_lines(samples), "# EOF", ""))

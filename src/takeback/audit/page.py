@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from takeback.audit.figures import Figures, bars_svg, median, over_time, waits_in_groups
+from takeback.audit.figures import ActivityFigures, bars_svg, median, over_time, waits_in_groups
 
 _STYLE = """
 :root { --text: #1b1f24; --back: #fff; --line: #d0d7de; --dim: #57606a; --one: #2563a8; --two: #b45309;
@@ -52,7 +52,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> str
     )
 
 
-def page(answers: dict[str, Any], found: Figures) -> str:
+def page(answers: dict[str, Any], found: ActivityFigures) -> str:
     about = answers["about"]
     span = f"{about['records']:,} records from {safe(about['from'])} to {safe(about['to'])}"
     sections = "".join(
@@ -69,7 +69,7 @@ def page(answers: dict[str, Any], found: Figures) -> str:
     )
 
 
-def _plots(found: Figures) -> str:
+def _plots(found: ActivityFigures) -> str:
     waits = (
         f"{len(found.waits):,} answers, half of them within {median(found.waits):,} s"
         if found.waits

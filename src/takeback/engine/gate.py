@@ -30,7 +30,7 @@ NOT_IN_TIME = "It was not approved in time, and silence means no."
 NOT_USED = "Its approval was not used in time."
 
 
-class Asking(NamedTuple):
+class TermsOfAsking(NamedTuple):
     """When a change is asked for, how long it waits for an answer, and what the policy says; in microseconds."""
 
     at: int
@@ -39,7 +39,7 @@ class Asking(NamedTuple):
 
 
 def passed(
-    parts: Parts, lease: Lease, adapter: Adapter, earlier: Effect, change: Change, asking: Asking
+    parts: Parts, lease: Lease, adapter: Adapter, earlier: Effect, change: Change, asking: TermsOfAsking
 ) -> None:
     """Returns when people have approved this proposal; `AwaitingApproval` until then."""
     if earlier.run != lease.run:
@@ -128,7 +128,7 @@ def _is_signed(parts: Parts, effect: Effect, decision: Decision) -> bool:
     return decision.key in keys and is_signed(effect, decision)
 
 
-def gated(parts: Parts, change: Change, assessment: Assessment, asking: Asking) -> Change:
+def gated(parts: Parts, change: Change, assessment: Assessment, asking: TermsOfAsking) -> Change:
     gate = approvable(assessment, asking.ruling, parts.account(), asking.at, asking.patience)
     return change._replace(phase=change.phase._replace(waits=PERSON, gate=gate))
 
@@ -142,7 +142,7 @@ def with_state(effect: Effect) -> Effect:
 
 
 def drift(
-    parts: Parts, earlier: Effect, remedy: Remedy | None, assessment: Assessment, asking: Asking
+    parts: Parts, earlier: Effect, remedy: Remedy | None, assessment: Assessment, asking: TermsOfAsking
 ) -> str:
     """Why the approval does not fit what would be made now; "" if it does."""
     asked = earlier.phase.gate

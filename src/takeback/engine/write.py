@@ -140,9 +140,9 @@ def _approved(
     ruling: Ruling,
 ) -> Ready:
     """Prepared once more, if people have approved exactly this; `AwaitingApproval` until then."""
-    from takeback.engine.gate import Asking, drift, gated, passed, waiting, with_state
+    from takeback.engine.gate import TermsOfAsking, drift, gated, passed, waiting, with_state
 
-    asking, why = Asking(terms.asked_at, terms.patience, ruling), ""
+    asking, why = TermsOfAsking(terms.asked_at, terms.patience, ruling), ""
     if earlier:
         passed(parts, lease, adapter, earlier, change, asking)
         made = Ready(adapter, earlier, door)

@@ -31,7 +31,7 @@ _OF_EFFECT: dict[Kind, tuple[str, ...]] = {
 }
 
 
-class Words(NamedTuple):
+class SearchText(NamedTuple):
     """A text, in every form in which a record or a captured content holds it."""
 
     patterns: tuple[bytes, ...]
@@ -45,7 +45,7 @@ class Words(NamedTuple):
         return max(map(len, self.patterns))
 
 
-def words_of(text: str) -> Words:
+def words_of(text: str) -> SearchText:
     from urllib.parse import quote_from_bytes
 
     raw = text.encode("utf-8", "surrogateescape")
@@ -61,7 +61,7 @@ def words_of(text: str) -> Words:
     forms += [raw.hex().encode(), text.encode("utf-16-le", "surrogatepass"), *_in_base64(raw)]
     twice = [json.dumps(form.decode("utf-8", "surrogateescape"))[1:-1] for form in forms[:5]]
     forms += [one.encode("utf-8", "surrogateescape") for one in twice]
-    return Words(tuple(dict.fromkeys(forms)))
+    return SearchText(tuple(dict.fromkeys(forms)))
 
 
 def _in_base64(raw: bytes) -> list[bytes]:

@@ -18,7 +18,7 @@ class Shape(NamedTuple):
     around: bool = False  # its value is looked at as well
 
 
-class Found(NamedTuple):
+class SecretPlace(NamedTuple):
     start: int
     end: int
     kind: str  # for a person; never the secret itself

@@ -1,4 +1,4 @@
-"""Secrets that only their name or their place tells: password = …, scheme://user:password@host; and what is none."""
+"""Secrets that only their name or place shows, such as password = …, private keys, and what is no secret."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from takeback.policy.secret_shapes import HEADERS, Found
+from takeback.policy.secret_shapes import HEADERS, SecretPlace
 
 _PASSWORDS = r"pass(?:word|wd|phrase|code)?|pwd"
 _OTHERS = (
@@ -60,7 +60,7 @@ def is_kept_under(name: str, value: str) -> bool:
     return _is_written_out(_Given(name, bool(found["password"]), value, quoted=True, is_line=is_line))
 
 
-def written_out(text: str, program: bool) -> Iterator[Found]:
+def written_out(text: str, program: bool) -> Iterator[SecretPlace]:
     place = 0
     while found := _named().search(text, place):
         place = found.end()
@@ -78,10 +78,10 @@ def written_out(text: str, program: bool) -> Iterator[Found]:
             sure = _is_written_out(given._replace(is_line=False), program) and not (
                 found["option"] or found["element"]
             )
-            yield Found(place, end, "a password or key written out", sure)
+            yield SecretPlace(place, end, "a password or key written out", sure)
             place = end
             if becomes := _BECOMES.match(text, end):
-                yield Found(*becomes.span("v"), "a password or key written out", False)
+                yield SecretPlace(*becomes.span("v"), "a password or key written out", False)
                 place = becomes.end()
 
 
@@ -158,14 +158,14 @@ def _is_written_out(given: _Given, program: bool = False) -> bool:
 _USER = re.compile(r"[^\s/:@\"'<>\x00-\x1f]{0,256}:([^\s\"'<>\x00-\x1f]{1,512})")
 
 
-def in_addresses(text: str) -> Iterator[Found]:
+def in_addresses(text: str) -> Iterator[SecretPlace]:
     place = text.find("://")
     while place >= 0:
         found = _USER.match(text, place + 3)
         if found:
             password, at, _ = _until_host(found[1])
             if at and not is_placeholder(password):
-                yield Found(
+                yield SecretPlace(
                     found.start(1),
                     found.start(1) + len(password),
                     "an address with a password in it",
@@ -230,3 +230,58 @@ def is_placeholder(value: str) -> bool:
 def _entropy(value: str) -> float:
     counts = [value.count(char) for char in set(value)]
     return -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
+
+
+# -- private keys, line by line
+
+
+_KEY_LINE = re.compile(
+    r"(?m)^([+\- ]?[ \t>|]{0,64})([A-Za-z0-9+/=]{16,}|[A-Za-z-]{4,20}: [^\r\n]*)[ \t]*\r?$"
+)
+_BEGIN = re.compile(r"-----BEGIN ((?:[A-Z0-9]+ )?)PRIVATE KEY(?: BLOCK)?-----")
+_END = re.compile(r"-----END (?:[A-Z0-9]+ )?PRIVATE KEY(?: BLOCK)?-----")
+_ANY_END = re.compile(r"-----(?:END|BEGIN) ")
+_IN_A_LINE = re.compile(r"[A-Za-z0-9+/=\\nr\s:,-]+")
+_PUTTY = re.compile(r"(?m)^[+\- ]?Private-Lines: \d+\r?$")
+
+
+def private_keys(text: str) -> Iterator[SecretPlace]:
+    """The lines of a key, each by itself, so that a difference keeps its lines. Of a piece of text that begins within a
+    key, the lines before its end."""
+    place = 0
+    while begin := _BEGIN.search(text, place):
+        if begin[1] == "ENCRYPTED ":
+            place = begin.end()
+            continue
+        yield SecretPlace(begin.start(), begin.start(), "a private key")
+        end = _END.search(text, begin.end())
+        place = end.start() if end else _end_of_body(text, begin.end())
+        yield from _key_lines(text, begin.end(), place)
+    end = _END.search(text)
+    first = _BEGIN.search(text)
+    if end and not (first and first.start() < end.start()):
+        other = max((one.end() for one in _ANY_END.finditer(text, 0, end.start())), default=0)
+        yield from _key_lines(text, other, end.start())
+    for putty in _PUTTY.finditer(text):
+        yield SecretPlace(putty.start(), putty.start(), "a private key")
+        stop = text.find("Private-MAC", putty.end())
+        yield from _key_lines(text, putty.end(), stop if stop >= 0 else len(text))
+
+
+def _end_of_body(text: str, start: int) -> int:
+    """Of a key that was cut off: as far as its lines go."""
+    found = _IN_A_LINE.match(text, start)
+    return found.end() if found else start
+
+
+def _key_lines(text: str, start: int, stop: int) -> Iterator[SecretPlace]:
+    if "\n" not in text[start:stop]:  # on one line, as JSON and variables hold it
+        while start < stop and text.startswith(("\\n", "\\r"), start):
+            start += 2
+        while stop > start and text.startswith("\\n", stop - 2):
+            stop -= 2
+        if stop > start:
+            yield SecretPlace(start, stop, "a private key")
+        return
+    for line in _KEY_LINE.finditer(text, start, stop):
+        yield SecretPlace(*line.span(2), "a private key")

@@ -8,7 +8,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-from takeback.policy.secret_shapes import HEADERS, HINTS, PRIVATE_KEY, PUTTY_KEY, SIGNS, Found, pattern_of
+from takeback.policy.secret_shapes import (
+    HEADERS,
+    HINTS,
+    PRIVATE_KEY,
+    PUTTY_KEY,
+    SIGNS,
+    SecretPlace,
+    pattern_of,
+)
 
 MASK = "[masked]"
 
@@ -109,9 +117,9 @@ def _masked_under(name: str, value: Any) -> Any:
     return masked_json(value)
 
 
-def _joined(found: Iterable[Found]) -> list[Found]:
+def _joined(found: Iterable[SecretPlace]) -> list[SecretPlace]:
     """In order, and none over another."""
-    told: list[Found] = []
+    told: list[SecretPlace] = []
     for one in sorted(one for one in found if one.end > one.start):
         if told and one.start < told[-1].end:
             if one.end > told[-1].end:
@@ -121,12 +129,26 @@ def _joined(found: Iterable[Found]) -> list[Found]:
     return told
 
 
+def may_hold_secret(text: str) -> bool:
+    """Of JSON as text: False means that `masked_json` would change nothing. Much faster, for many records."""
+    plain = text.replace('"key":""', "").replace("file://", "")  # in nearly every record
+    lower = plain.lower()
+    return (
+        "\\" in plain  # what is escaped may look otherwise
+        or "://" in plain
+        or PRIVATE_KEY in plain
+        or PUTTY_KEY in plain
+        or any(hint in lower for hint in (*HINTS, *HEADERS))
+        or any(sign in plain for sign, _ in SIGNS)
+    )
+
+
 # -- finding
 
 
-def _found(text: str, program: bool = False) -> Iterator[Found]:
+def _found(text: str, program: bool = False) -> Iterator[SecretPlace]:
     if PRIVATE_KEY in text or PUTTY_KEY in text:
-        from takeback.policy.secret_keys import private_keys
+        from takeback.policy.secret_values import private_keys
 
         yield from private_keys(text)
     signs = [shape for sign, shape in SIGNS if sign in text]
@@ -139,7 +161,7 @@ def _found(text: str, program: bool = False) -> Iterator[Found]:
     for shape in dict.fromkeys(signs):
         for one in pattern_of(shape).finditer(text):
             if shape.around and _is_credential(one["v"], shape.kind):
-                yield Found(*one.span("v"), shape.kind, shape.sure)
+                yield SecretPlace(*one.span("v"), shape.kind, shape.sure)
             elif not shape.around and not is_placeholder(one.group()):
                 yield _of_token(one, shape.kind, shape.sure)
     if hints:
@@ -148,11 +170,11 @@ def _found(text: str, program: bool = False) -> Iterator[Found]:
         yield from in_addresses(text)
 
 
-def _of_token(one: "re.Match[str]", kind: str, sure: bool) -> Found:
+def _of_token(one: "re.Match[str]", kind: str, sure: bool) -> SecretPlace:
     """Its first characters are the same for all of its kind."""
     if one.groupdict().get("v"):
-        return Found(*one.span("v"), kind, sure)
-    return Found(*one.span(), kind, sure, shown=min(4, len(one.group()) // 4))
+        return SecretPlace(*one.span("v"), kind, sure)
+    return SecretPlace(*one.span(), kind, sure, shown=min(4, len(one.group()) // 4))
 
 
 def _is_credential(value: str, kind: str) -> bool:

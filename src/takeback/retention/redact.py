@@ -16,7 +16,7 @@ from takeback.model.ids import short
 from takeback.model.lifecycle import BIRTHS
 from takeback.model.person import Person, recorded
 from takeback.model.record import STORE, Draft, Kind, Record, canonical, is_erased
-from takeback.model.redaction import Words, digests_in, left_of
+from takeback.model.redaction import SearchText, digests_in, left_of
 from takeback.model.run import UNFINISHED, OnDeath
 from takeback.retention.candidates import Verdict
 from takeback.retention.forget import forget, refuse_of_unfinished
@@ -50,7 +50,7 @@ class _Book(NamedTuple):
 
 
 def plan(
-    parts: Parts, effects: Sequence[str], runs: Sequence[str], words: Words | None, with_shared: bool
+    parts: Parts, effects: Sequence[str], runs: Sequence[str], words: SearchText | None, with_shared: bool
 ) -> Redaction:
     """Of these effects and runs, or wherever the words stand."""
     book = _read(parts, words)
@@ -82,7 +82,7 @@ def plan(
     )
 
 
-def _read(parts: Parts, words: Words | None) -> _Book:
+def _read(parts: Parts, words: SearchText | None) -> _Book:
     book = _Book({}, {}, {}, {}, set())
     for record in parts.journal.records():
         unit = record.effect or f"#{record.seq}"
@@ -116,7 +116,7 @@ def _blobs_named(parts: Parts, book: _Book, chosen: Iterable[str]) -> set[bytes]
 class _Content:
     """All contents of the store, read once."""
 
-    def __init__(self, parts: Parts, words: Words | None) -> None:
+    def __init__(self, parts: Parts, words: SearchText | None) -> None:
         self.hit: set[bytes] = set()
         self._names: dict[bytes, set[bytes]] = {}  # by content: the digests that stand in it
         overlap = max(66, words.longest if words else 0)
@@ -140,7 +140,7 @@ class _Content:
         return {digest for digest, names in self._names.items() if not names.isdisjoint(blobs)}
 
 
-def refuse_unfit(parts: Parts, found: Redaction, words: Words | None, why: Sequence[str]) -> None:
+def refuse_unfit(parts: Parts, found: Redaction, words: SearchText | None, why: Sequence[str]) -> None:
     if words and any(text.encode("utf-8", "surrogateescape") in words for text in why):
         raise Refused(
             "The reason holds the text that is to be erased.",
@@ -185,7 +185,7 @@ def begin(
     parts: Parts,
     store: Store,
     found: Redaction,
-    words: Words | None,
+    words: SearchText | None,
     whole: Sequence[str],
     person: Person,
     why: str,
@@ -246,7 +246,9 @@ def finish(parts: Parts, store: Store, held: str, tidy: Callable[[], object]) ->
         finished(connection, wholly=True)
     if stay:
         many = f"{len(stay):,} contents are still needed by other effects or a box, and stay."
-        left.append("One content is still needed by another effect or a box, and stays." if len(stay) == 1 else many)
+        left.append(
+            "One content is still needed by another effect or a box, and stays." if len(stay) == 1 else many
+        )
     return tuple(left)
 
 

@@ -24,8 +24,9 @@ def person_here(store: "Store", remark: str = "", agent: Account | None = None) 
         # The server says who is connected; another role of the agent's would be a gift of its administrator.
         other = agent is not None and bool(agent.role) and agent.role != here.role
         return Person(here.role, KnownBy.USER if other else KnownBy.NOTHING, here.in_words(), remark)
-    owner = agent if agent is not None and agent.machine == here.machine else owner_of(store)
-    other = owner.uid not in (-1, here.uid) and owner.machine == here.machine
+    owner = owner_of(store)  # an agent that works as this user may have written another into its proposal
+    asked = agent.uid if agent is not None and agent.machine == here.machine else owner.uid
+    other = owner.uid != -1 and here.uid not in (owner.uid, asked)
     return Person(_name_of(here.uid), KnownBy.USER if other else KnownBy.NOTHING, here.in_words(), remark)
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.person import Person, recorded
@@ -240,7 +240,7 @@ def layer_from_json(data: Any) -> Layer | None:
     hundreds anew would take longer than a decision."""
     if not isinstance(data, dict) or data.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType]
         return None
-    listed: list[Any] = data["layer"]  # pyright: ignore[reportUnknownVariableType]
+    listed = cast("list[Any]", data["layer"])
     level, file, digest, rules, budgets, *more, cases, trusted = listed
     return Layer(
         Level(level), file, digest, tuple(map(PolicyRule._make, rules)),

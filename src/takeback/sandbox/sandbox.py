@@ -46,7 +46,7 @@ class Running:
             os.write(self._talk.fileno(), bytes((number,)))
 
     def end(self) -> None:
-        """End the command now, from any thread: whoever waits for it gets its layer. Nothing if it is over."""
+        """End the command now, from any thread; `ended` then returns its layer. Nothing if it is over."""
         with self._lock:
             if self._talk.fileno() >= 0:
                 self.signal(signal.SIGKILL)

@@ -120,7 +120,7 @@ class Sessions:
             return answer._replace(context=context, notice=notice, asks=answer.asks or ruled.asks)
 
     def _stopped(self, event: Event) -> str:
-        """Why this agent or its conversation does nothing more; empty if nobody stopped it. Asked without the lock, and
+        """Why this agent or its conversation does nothing more; empty if it is not stopped. Asked without the lock, and
         before any look: a call must not wait for that."""
         from takeback.engine.stop import in_words, way_out
         from takeback.runs.prompts import session_name

@@ -18,7 +18,7 @@ _PARTIAL = ("meta", "identity", "excluded", "by_meaning", "meaning", "owner_lost
 _INSIDE = ("content", "entries", "manifest")  # of a directory that was captured as one
 
 
-class Found(NamedTuple):
+class FoundPath(NamedTuple):
     """Everything about one path that a way back has to bring back."""
 
     type: str
@@ -33,8 +33,8 @@ class Found(NamedTuple):
     xattrs: tuple[tuple[str, bytes], ...] = ()
 
 
-ABSENT = Found("absent")
-Manifest = dict[bytes, Found]
+ABSENT = FoundPath("absent")
+Manifest = dict[bytes, FoundPath]
 
 
 def places_of(effect: Effect) -> dict[bytes, bool]:
@@ -63,14 +63,14 @@ def _below(path: bytes) -> Iterator[bytes]:
             yield from (os.path.join(directory, name) for name in sorted((*directories, *files)))
 
 
-def found_at(path: bytes) -> Found:
+def found_at(path: bytes) -> FoundPath:
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
     kind = TYPES.get(stat.S_IFMT(status.st_mode), "other")
     whole = kind != "dir"  # what a directory weighs, and how often it is linked, is up to its filesystem
-    return Found(
+    return FoundPath(
         kind,
         stat.S_IMODE(status.st_mode),
         status.st_uid,
@@ -120,7 +120,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def difference(one: Found, other: Found) -> str:
+def difference(one: FoundPath, other: FoundPath) -> str:
     if one == other:
         return ""
     if one.type != other.type:
@@ -150,7 +150,7 @@ def broken_promises(targets: Iterable[Target], found: Manifest) -> dict[bytes, s
     return told
 
 
-def _broken(state: dict[str, Any], there: Found) -> str:
+def _broken(state: dict[str, Any], there: FoundPath) -> str:
     if state["type"] != there.type:
         return f"{_named(there.type)} instead of {_named(state['type'])}"
     wrong = [word for name, word in (("mode", "mode"), ("uid", "owner"), ("gid", "group")) if name in state

@@ -28,7 +28,7 @@ from takeback.frontends.cli.output.screen import clean, counted, took, when
 from takeback.frontends.cli.session.store import existing, nothing_yet, own_directory
 
 if TYPE_CHECKING:
-    from takeback.audit.anchors import Anchored, Checked, ProofLevel
+    from takeback.audit.anchors import AnchorCheck, Anchored, ProofLevel
     from takeback.audit.verifier import Anchor
 
 _ANCHOR = repeated(
@@ -156,7 +156,7 @@ def _audit(asked: Asked) -> int:
     return does[asked.options.action](asked)
 
 
-def _looked(asked: Asked, tb: Takeback) -> "Checked":
+def _looked(asked: Asked, tb: Takeback) -> "AnchorCheck":
     from takeback.api.proof import check_anchors
 
     options = asked.options
@@ -188,7 +188,7 @@ def _verify(asked: Asked) -> int:
     return told_trouble(screen, errors)
 
 
-def _say_anchors(asked: Asked, look: "Checked") -> None:
+def _say_anchors(asked: Asked, look: "AnchorCheck") -> None:
     screen = asked.screen
     if look.newest:
         since = f"; {counted(look.unanchored, 'record')} since then" if look.unanchored else ""
@@ -204,7 +204,7 @@ def _say_anchors(asked: Asked, look: "Checked") -> None:
         screen.say(f"Not compared: {clean(note)}" if "not compared" in note else f"Note: {clean(note)}")
 
 
-def _level(tb: Takeback, look: "Checked") -> "ProofLevel":
+def _level(tb: Takeback, look: "AnchorCheck") -> "ProofLevel":
     from takeback.api.proof import proof_level
 
     return proof_level(opened_of(tb), look)

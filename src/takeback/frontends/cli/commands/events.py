@@ -52,9 +52,10 @@ def _events(asked: Asked) -> int:
         return tell_nothing(asked._replace(screen=lines), [])  # as JSON lines nothing is no line
     with opened(asked) as tb:
         if options.metrics:
+            import takeback
             from takeback.audit.metrics import metrics
 
-            put_whole(metrics(tb.store, now()), end="")
+            put_whole(metrics(tb.store, now(), takeback.__version__), end="")
             return 0
         reader, wanted = _reader(tb.store), _Wanted(asked, tb)
         for _, line in _lines(reader, wanted, _first(asked, tb.store, 0)):
@@ -157,11 +158,13 @@ def _tell_alerts(store: "Store", known: "dict[str, Alert]", last: int, wanted: _
 
 def alert_event(change: "AlertChange", seq: int, at: int) -> dict[str, Any]:
     from takeback.audit.alerts import alert_json
-    from takeback.audit.events import Event, event_json
+    from takeback.audit.events import StoreEvent, event_json
 
     alert = change.alert
     name = "alert-opened" if change.is_open else "alert-closed"
-    event = Event(seq, at, name, run=alert.run, effect=alert.effect, why=alert.says, more=alert_json(alert))
+    event = StoreEvent(
+        seq, at, name, run=alert.run, effect=alert.effect, why=alert.says, more=alert_json(alert)
+    )
     return event_json(event)
 
 

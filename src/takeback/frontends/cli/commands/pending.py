@@ -14,7 +14,7 @@ from takeback.model.ids import short
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
-    from takeback.api.notices import Sent
+    from takeback.api.notices import Notice
 
 
 def _pending(asked: Asked) -> int:
@@ -40,7 +40,7 @@ def _send(asked: Asked) -> int:
     from takeback.api.notices import next_try, tell_people
 
     until = time.monotonic() + asked.options.wait
-    sent: list[Sent] = []
+    sent: list[Notice] = []
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:

@@ -16,7 +16,7 @@ _ARGUMENTS = (
     flag("--happened", "it did happen"),
     flag("--did-not-happen", "it did not happen and will not"),
     option("--receipt", "JSON", "the result of the call; its undo needs it"),
-    flag("--accept-residue", "of what is stuck: what is left of it stays as it is"),
+    flag("--accept-residue", "of a stuck effect: leave its residue as it is"),
     option("--why", "TEXT", "with --accept-residue: the reason", default=""),
     BY,
     flag("--dry-run", "only show what would be recorded"),
@@ -67,9 +67,9 @@ def _accept_residue(asked: Asked) -> int:
         settled = tb.accept_residue(options.id, why=options.why, by=options.by, dry_run=options.dry_run)
         what = f"{short(settled.id)} {from_here(settled.change.summary)}"
         if options.dry_run:
-            return asked.would(effect_json(settled), f"What is left of {what} would be accepted.")
+            return asked.would(effect_json(settled), f"The residue of {what} would be accepted.")
         give(asked, tb, effect_json(settled))
-        asked.screen.say(f"{what}: what is left of it is accepted, and stays.")
+        asked.screen.say(f"{what}: its residue is accepted, and stays.")
     return 0
 
 

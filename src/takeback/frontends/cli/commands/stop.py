@@ -81,7 +81,7 @@ def _stopped(screen: Screen, asked: Asked, tb: "Takeback") -> int:
         screen.hint("It was stopped already; nothing was recorded.")
         return 0
     screen.say(f"{named} is stopped: from now on every change that it asks for is refused.")
-    screen.say("What is under way is finished or taken back; `takeback undo` and looking still work.")
+    screen.say("Changes under way are finished or taken back; `takeback undo` and looking still work.")
     screen.hint(way_out(stop))
     return 0
 

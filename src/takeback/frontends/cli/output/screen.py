@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar, cast
 
 from takeback.errors import InDoubt, TakebackError
 from takeback.model.ids import short
@@ -139,7 +139,7 @@ def without_secrets(data: Any) -> Any:
         return data
     from takeback.policy.secrets import masked_json
 
-    said: dict[str, Any] = data if isinstance(data, dict) and "stdout" in data else {}
+    said = cast("dict[str, Any]", data) if isinstance(data, dict) and "stdout" in data else {}
     seen = masked_json(data)
     return (
         seen | {name: said[name] for name in ("stdout", "stderr", "text") if name in said} if said else seen

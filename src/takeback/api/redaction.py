@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from takeback.api.store import OpenStore, now
-from takeback.errors import Misuse
+from takeback.api.store import OpenStore
+from takeback.errors import Misuse, Unavailable
 from takeback.model.ids import short
-from takeback.model.redaction import Words, words_of
+from takeback.model.redaction import SearchText, words_of
 from takeback.model.run import RunInfo
 from takeback.retention import redact as retention
 from takeback.runs.selection import id_of, names_of
@@ -31,7 +31,7 @@ def redact(
     results, names, paths and captured contents. The chain of records still verifies; the effects can no longer be
     undone. Their undos and redos go with them. `with_shared`: other effects that need the same content go as well. A
     dry run changes nothing and returns what would go."""
-    from takeback.api.upkeep import before_change
+    from takeback.api.upkeep import before_change, finish_redaction
     from takeback.runs.agent_above import refuse_below_agent
     from takeback.runs.person import person_here
 
@@ -55,29 +55,22 @@ def redact(
     opened.store.use_spare()
     person = person_here(opened.store, by)
     retention.begin(opened.parts, opened.store, found, words, runs, person, why)
-    left = [*finish(opened), *(_still_there(opened, words) if words else _layers_left(opened, found))]
+    try:
+        left = list(finish_redaction(opened))
+    except Unavailable as error:
+        error.hint = (
+            "The redaction is recorded and has begun. The next change or `takeback recover` finishes it."
+        )
+        raise
+    left += _still_there(opened, found, words) if words else _layers_left(opened, found)
     return found._replace(left=tuple(left))
 
 
-def finish(opened: OpenStore) -> tuple[str, ...]:
-    """Carry on with redactions that were begun, in this process or another."""
-    from takeback.retention.forget import release_forgotten
-    from takeback.retention.layers import sweep_layers
-    from takeback.runs.watch_place import drop_unused
-
-    store, held = opened.store, os.path.join(opened.store.path, "held")
-
-    def tidy() -> None:
-        release_forgotten(opened.parts, held)
-        # What was seen of watched directories has names and digests; the next watch reads them again.
-        drop_unused(opened.parts, now() / 1e6)
-        sweep_layers(opened.parts, store.layers(), store.settings.grace_seconds)
-
-    return retention.finish(opened.parts, store, held, tidy)
-
-
-def _still_there(opened: OpenStore, words: Words) -> Iterator[str]:
-    """A search of every file of the store."""
+def _still_there(opened: OpenStore, found: "Redaction", words: SearchText) -> Iterator[str]:
+    """A search of all records and contents, which are compressed in their files, and of every file of the store."""
+    again = retention.plan(opened.parts, (), (), words, with_shared=False)
+    if again.records or set(again.blobs) - set(found.blobs):
+        yield "Another process has recorded the text again: redact once more."
     for directory, _, names in os.walk(opened.store.path):
         for name in names:
             path = os.path.join(directory, name)
@@ -96,19 +89,24 @@ def _layers_left(opened: OpenStore, found: "Redaction") -> Iterator[str]:
 
     layers = opened.store.layers()
     for effect in found.effects:
-        named = {
-            state.get("layer", "")
-            for target in (effect.targets if traits_of(effect.change).boxes else ())
-            for state in (target.before, target.after)
-        }
-        for layer in sorted(filter(None, named)):
+        targets = effect.targets if traits_of(effect.change).boxes else ()
+        named: set[str] = {one.before["layer"] for one in targets} | {one.after["layer"] for one in targets}
+        for layer in sorted(named - {""}):
             if os.path.isdir(place := layers.place_of(layer)):
                 yield f"{place} still has what effect {short(effect.id)} changed: its box stands on it."
 
 
-def _holds(path: str, words: Words) -> bool:
+def _opened(path: str) -> IO[bytes]:
+    if path.endswith(".packed"):  # a layer
+        from takeback.storage.blobs.codec import zstd_module
+
+        return zstd_module().open(path, "rb")
+    return open(path, "rb", buffering=0)
+
+
+def _holds(path: str, words: SearchText) -> bool:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with _opened(path) as file:
             tail = b""
             while piece := file.read(1 << 20):
                 if (data := tail + piece) in words:

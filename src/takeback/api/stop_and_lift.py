@@ -25,7 +25,7 @@ def stop(
     dry_run: bool = False,
 ) -> Stop:
     """Stop an agent, a run, or everything. When this returns, every change that it asks for is refused with `Stopped`
-    within a second, in every process, until a person lifts it. What is under way is finished or taken back. With the
+    within a second, in every process, until a person lifts it. Changes under way are finished or taken back. With the
     run of a coding agent's conversation the whole conversation stops. Undo is never stopped."""
     from takeback.engine.stop import stop
 
@@ -86,7 +86,7 @@ def _meant(opened: OpenStore, agent: object, run: "str | RunInfo | Run", everyth
 
 
 def _conversation(info: RunInfo) -> str:
-    """Of a coding agent's run: it goes on in other runs, and its subagents have some of their own."""
+    """Of a coding agent's run: it may continue in other runs, and its subagents have runs of their own."""
     from takeback.runs.prompts import is_session
 
     return conversation_of(info) if is_session(info) else ""
