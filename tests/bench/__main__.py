@@ -16,7 +16,8 @@ from tests.bench.report import as_json, machine, show, show_machine, summary
 
 NAMES = (
     "effects", "writes", "growth", "scale", "trees", "startup", "entry", "boxes", "builds", "watches", "sessions",
-    "sqlite", "postgres", "idle", "mariadb", "redis", "effects_postgres", "workflows", "recovery", "agents", "proof", "policy",
+    "sqlite", "postgres", "idle", "mariadb", "redis", "effects_postgres", "workflows", "recovery", "agents", "proof",
+    "policy",
 )  # fmt: skip
 
 
