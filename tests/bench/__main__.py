@@ -17,7 +17,7 @@ from tests.bench.report import as_json, machine, show, show_machine, summary
 NAMES = (
     "effects", "writes", "growth", "scale", "trees", "startup", "entry", "boxes", "builds", "watches", "sessions",
     "sqlite", "postgres", "idle", "mariadb", "redis", "effects_postgres", "workflows", "recovery", "agents", "proof",
-    "console",
+    "console", "policy",
 )  # fmt: skip
 
 

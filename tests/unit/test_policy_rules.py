@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from takeback.errors import Misuse, Refused
 from takeback.model.ruling import PolicyAnswer, Ruling
 from takeback.policy.cases import checked, subject_given
-from takeback.policy.cel import compiled
 from takeback.policy.commands import commands_of
-from takeback.policy.compiled import layer_from_json, layer_to_json
 from takeback.policy.decide import decide
 from takeback.policy.parse import layer_from
 from takeback.policy.rules import Layer, Level, Policy
 from takeback.policy.starters import STARTERS
 from takeback.policy.statements import verbs_and_tables
+from takeback.runs.conditions import compiled
+from takeback.runs.policy_files import layer_from_json, layer_to_json
 
 ROOT, HOME = "/home/ann/app", "/home/ann"
 
@@ -315,7 +315,11 @@ def test_a_policy_to_begin_with_passes_its_own_cases(name: str) -> None:
 def test_the_compiled_copy_is_the_same_layer(name: str) -> None:
     made = layer(STARTERS[name])
 
-    assert layer_from_json(json.loads(json.dumps(layer_to_json(made)))) == made
+    again = layer_from_json(json.loads(json.dumps(layer_to_json(made))))
+
+    assert again
+    assert json.dumps(again) == json.dumps(made)
+    assert [one.is_right for one in checked(again, compiled)] == [True] * len(made.cases)
 
 
 def test_a_copy_of_another_version_is_not_used() -> None:

@@ -105,17 +105,15 @@ def noted(change: Change, ruling: Ruling) -> Change:
 def subject_of(
     parts: "Parts", agent: str, change: Change, assessment: Assessment | None, known: Known = NOTHING_KNOWN
 ) -> "Subject":
-    from takeback.policy.commands import commands_in, commands_of
     from takeback.policy.rules import Subject
-    from takeback.policy.statements import verbs_and_tables
 
     resources = assessment.resources if assessment else ()
     # Of a command that is its directory, which says nothing about what it changes.
     runs = change.kind in ("run", "watch") and change.resource.startswith(SCHEME)
     paths = paths_of((*(() if runs else (change.resource,)), *resources, *known.paths))
     argv = known.argv or tuple(change.args.get("argv", ()))
-    commands = (*(commands_of(argv) if argv else ()), *(commands_in(known.script) if known.script else ()))
-    verbs, tables = verbs_and_tables(known.statement) if known.statement else ((), ())
+    commands = _commands(argv, known.script) if argv or known.script else ()
+    verbs, tables = _words(known.statement) if known.statement else ((), ())
     action = function_in(change.resource)
     when = time.localtime((parts.drops.now() or time.time_ns() // 1000) / _SECOND)
     best = assessment.offers[0] if assessment and assessment.offers else None
@@ -141,9 +139,21 @@ def subject_of(
     )
 
 
+def _commands(argv: tuple[str, ...], script: str) -> tuple[tuple[str, ...], ...]:
+    from takeback.policy.commands import commands_in, commands_of
+
+    return (*commands_of(argv), *commands_in(script))
+
+
+def _words(statement: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    from takeback.policy.statements import verbs_and_tables
+
+    return verbs_and_tables(statement)
+
+
 def kinds_of(change: Change) -> tuple[str, ...]:
     kinds = (change.kind, change.adapter, f"{change.adapter}.{change.kind}")
-    return (*kinds, "command") if change.adapter == "box" else kinds
+    return (*kinds, "command") if traits_of(change).boxes else kinds
 
 
 def paths_of(resources: Iterable[str]) -> tuple[str, ...]:

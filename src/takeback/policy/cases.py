@@ -12,7 +12,7 @@ from takeback.policy.statements import verbs_and_tables
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class Checked(NamedTuple):
+class CheckedCase(NamedTuple):
     case: Case
     ruling: Ruling
 
@@ -22,12 +22,12 @@ class Checked(NamedTuple):
         return self.ruling.answer == self.case.answer and same_rule
 
 
-def checked(layer: Layer, conditions: Conditions) -> tuple[Checked, ...]:
+def checked(layer: Layer, conditions: Conditions) -> tuple[CheckedCase, ...]:
     """By this file alone, trusted: so that the answer is the same on every machine."""
     policy = Policy((layer._replace(trusted=True),))
     root = layer.file.rpartition("/")[0]
     return tuple(
-        Checked(one, decide(policy, subject_given(one.given, root), conditions)) for one in layer.cases
+        CheckedCase(one, decide(policy, subject_given(one.given, root), conditions)) for one in layer.cases
     )
 
 

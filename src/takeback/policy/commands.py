@@ -5,7 +5,6 @@ It is no wall: a program may do what its words do not say. What it changed is ju
 
 import os
 import re
-import shlex
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash")
 # Words that only say how the command after them runs; options of theirs that take a word.
@@ -80,6 +79,8 @@ def _behind(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _split(script: str) -> list[tuple[str, ...]]:
     """Simple commands: between `;`, `&`, `|`, parentheses and ends of lines."""
+    import shlex
+
     lexer = shlex.shlex(script.replace("\\\n", " "), posix=True, punctuation_chars=";&|()\n<>")
     lexer.whitespace, lexer.commenters = " \t\r", ""
     lexer.whitespace_split = True

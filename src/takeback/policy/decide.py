@@ -1,16 +1,19 @@
 """What a policy answers to a change: the strictest rule that matches decides, so that order never matters."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from takeback.errors import Refused
 from takeback.model.ruling import NO_RULE, Asks, PolicyAnswer, Ruling
 from takeback.policy.patterns_of_rules import END, WORD, joined
-from takeback.policy.rules import Field, Hours, Layer, Level, Limit, Pattern, Policy, Rule, Subject
+from takeback.policy.rules import Field, Hours, Layer, Level, Limit, Pattern, Policy, PolicyRule, Subject
 
 _RANK = {answer.value: rank for rank, answer in enumerate(PolicyAnswer)}
-_PLACES = ("", "in place", "sandbox")  # from the mildest to the strictest
+# Plain texts: members of an enumeration are slow to look up.
+_LABEL, _PATH = Field.LABEL.value, Field.PATH.value
+IN_PLACE = "in place"
+_PLACES = ("", IN_PLACE, "sandbox")  # from the mildest to the strictest
 IRREVERSIBLE, BY_HAND, INEXACT, COMPENSATED, EXACT = (
     "irreversible", "by hand", "inexact", "compensated", "exact"
 )  # fmt: skip
@@ -79,9 +82,9 @@ def _strictness(ruling: Ruling) -> tuple[Any, ...]:
 
 def _of_layer(
     policy: Policy, layer: Layer, subject: Subject, texts: dict[str, str], conditions: Conditions
-) -> tuple[Rule | None, Ruling]:
-    texts = texts | {Field.LABEL: joined(labels_of(policy, layer, texts))}
-    matching = (rule for rule in layer.rules if _matches(rule, subject, texts, conditions))
+) -> tuple[PolicyRule | None, Ruling]:
+    texts = texts | {_LABEL: joined(labels_of(policy, layer, texts))}
+    matching = _matching(layer.rules, subject, texts, conditions)
     if layer.first:
         rule = next(matching, None)
         pairs = [(rule, ruling_of(layer, rule))] if rule else []
@@ -99,7 +102,7 @@ def _of_layer(
     )
 
 
-def _merged(strictest: Ruling, pairs: list[tuple[Rule, Ruling]]) -> Ruling:
+def _merged(strictest: Ruling, pairs: list[tuple[PolicyRule, Ruling]]) -> Ruling:
     """Two rules that ask are both satisfied: so many people, and the words, if one of them wants that."""
     if strictest.answer is not PolicyAnswer.ASK:
         return strictest
@@ -114,71 +117,89 @@ def _merged(strictest: Ruling, pairs: list[tuple[Rule, Ruling]]) -> Ruling:
     )
 
 
-def ruling_of(layer: Layer, rule: Rule) -> Ruling:
+def ruling_of(layer: Layer, rule: PolicyRule) -> Ruling:
+    loosens = rule.place == IN_PLACE and not layer.trusted
+    place = "" if loosens else rule.place
     asks = Asks(rule.asks[0], tuple(rule.asks[1]), rule.asks[2], rule.asks[3]) if rule.asks else Asks()
-    return Ruling(PolicyAnswer(rule.then), rule.name, f"{layer.file}:{rule.line}", rule.why, asks, rule.place)
+    return Ruling(PolicyAnswer(rule.then), rule.name, f"{layer.file}:{rule.line}", rule.why, asks, place)
 
 
 def texts_of(subject: Subject) -> dict[str, str]:
     return {
-        Field.AGENT: joined((subject.agent,)),
-        Field.HOST: joined((subject.host,)),
-        Field.KIND: joined(subject.kinds),
-        Field.PATH: joined(subject.paths),
-        Field.COMMAND: joined([WORD.join(words) for words in subject.commands]),
-        Field.VERB: joined(subject.verbs),
-        Field.TABLE: joined(subject.tables),
-        Field.TOOL: joined(subject.tools),
-        Field.ACTION: joined(subject.actions),
-        Field.RISK: joined((subject.risk,) if subject.risk else ()),
-        Field.REVERSIBILITY: joined((subject.reversibility,) if subject.reversibility else ()),
+        "agent": joined((subject.agent,)),
+        "host": joined((subject.host,)),
+        "kind": joined(subject.kinds),
+        "path": joined(subject.paths),
+        "command": joined([WORD.join(words) for words in subject.commands]),
+        "verb": joined(subject.verbs),
+        "table": joined(subject.tables),
+        "tool": joined(subject.tools),
+        "action": joined(subject.actions),
+        "risk": joined((subject.risk,) if subject.risk else ()),
+        "reversibility": joined((subject.reversibility,) if subject.reversibility else ()),
     }
 
 
 def labels_of(policy: Policy, layer: Layer, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Those of this layer and of the ones above it: what a project calls scratch is scratch for its own rules only."""
-    paths = texts[Field.PATH]
+    paths = texts[_PATH]
     labels = (one for other in policy.layers if other.level <= layer.level for one in other.labels)
     return tuple(name for name, patterns in labels if any(_found(one, paths) for one in patterns))
 
 
 def counts(
-    policy: Policy, layer: Layer, rule: Rule, subject: Subject, conditions: Conditions = no_conditions
+    policy: Policy, layer: Layer, rule: PolicyRule, subject: Subject, conditions: Conditions = no_conditions
 ) -> bool:
     """Whether a change is one of those that a budget counts."""
     texts = texts_of(subject)
-    return _matches(rule, subject, texts | {Field.LABEL: joined(labels_of(policy, layer, texts))}, conditions)
+    return _matches(rule, subject, texts | {_LABEL: joined(labels_of(policy, layer, texts))}, conditions)
 
 
-def _matches(rule: Rule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
-    for test in rule.tests:
-        text = texts[test[0]]
-        for pattern in test[1]:
-            # The literal first: most rules end here.
-            if pattern[0] in text and (not pattern[1] or re.search(pattern[1], text, re.DOTALL)):
+def _matches(rule: PolicyRule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
+    return next(_matching((rule,), subject, texts, conditions), None) is not None
+
+
+def _matching(
+    rules: Iterable[PolicyRule], subject: Subject, texts: Mapping[str, str], conditions: Conditions
+) -> Iterator[PolicyRule]:
+    """Of hundreds of rules nearly all end at their first pattern."""
+    whole = bool(subject.whole)
+    for rule in rules:
+        for field, patterns in rule.tests:
+            if text := texts[field]:
+                for literal, expression, _ in patterns:
+                    if literal in text and (not expression or re.search(expression, text, re.DOTALL)):
+                        break
+                else:
+                    text = ""
+            if not text and not (whole and field == _PATH and _holds(patterns, subject.whole, rule)):
                 break
         else:
-            if not (subject.whole and test[0] == Field.PATH and _holds(test[1], subject.whole, rule)):
-                return False
+            if _reaches(rule, subject, texts, conditions):
+                yield rule
+
+
+def _reaches(rule: PolicyRule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
     if not (rule.limits or rule.hours or rule.when or rule.excepted):
         return True
     return (
         subject.agent not in rule.excepted
-        and all(_reached(one, subject) for one in rule.limits)
-        and (not rule.hours or any(_within(one, subject) for one in rule.hours))
+        and all(_reached(Limit(*one), subject) for one in rule.limits)
+        and (not rule.hours or any(_within(Hours(*one), subject) for one in rule.hours))
         and (not rule.when or _holds_when(rule, subject, texts, conditions))
     )
 
 
 def _found(pattern: Pattern, text: str) -> bool:
-    return pattern[0] in text and (not pattern[1] or re.search(pattern[1], text, re.DOTALL) is not None)
+    literal, expression, _ = pattern
+    return literal in text and (not expression or re.search(expression, text, re.DOTALL) is not None)
 
 
-def _holds(patterns: Iterable[Pattern], whole: tuple[str, ...], rule: Rule) -> bool:
+def _holds(patterns: Iterable[Pattern], whole: tuple[str, ...], rule: PolicyRule) -> bool:
     """A directory that is deleted or moved takes along what lies in it; allowing that does not allow this."""
     if rule.then == PolicyAnswer.ALLOW:
         return False
-    return any(one.fixed.startswith(f"{directory.rstrip('/')}/") for one in patterns for directory in whole)
+    return any(fixed.startswith(f"{directory.rstrip('/')}/") for *_, fixed in patterns for directory in whole)
 
 
 def _reached(limit: Limit, subject: Subject) -> bool:
@@ -213,10 +234,10 @@ def _within(hours: Hours, subject: Subject) -> bool:
     return begun or (bool(hours.days >> (today - 1) % 7 & 1) and now < hours.until)
 
 
-def _holds_when(rule: Rule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
+def _holds_when(rule: PolicyRule, subject: Subject, texts: Mapping[str, str], conditions: Conditions) -> bool:
     """One that fails counts against the change."""
     holds = conditions(rule.when)
-    labels = [one for one in texts.get(Field.LABEL, "").split(END) if one]
+    labels = [one for one in texts.get(_LABEL, "").split(END) if one]
     try:
         return holds(facts_of(subject) | {"labels": labels})
     except (ValueError, TypeError, KeyError, RuntimeError, ArithmeticError):

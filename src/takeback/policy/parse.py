@@ -1,5 +1,6 @@
 """A policy file, as TOML has read it, becomes a layer; a mistake in it is named with its line and column."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -7,8 +8,7 @@ from takeback.errors import Misuse
 from takeback.model.ruling import PolicyAnswer
 from takeback.policy.decide import REVERSIBILITIES
 from takeback.policy.patterns_of_rules import pattern_of
-from takeback.policy.places import Path, Places
-from takeback.policy.rules import Budget, Case, Field, Hours, Layer, Level, Limit, Rule, Test
+from takeback.policy.rules import Budget, Case, Field, Hours, Layer, Level, Limit, PolicyRule, Test
 
 ANSWERS = tuple(one.value for one in PolicyAnswer)
 RISKS = ("low", "medium", "high")
@@ -32,13 +32,61 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SIGNS = (">=", "<=", "==", ">", "<")
 
 
+_HEADER = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.\"' -]+?)\s*\]\]?")
+_KEY = re.compile(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*(?:\.\s*[A-Za-z0-9_-]+\s*)*=")
+Path = tuple[str | int, ...]
+
+
 class PolicyInvalid(Misuse):
     """A policy file cannot be understood. Until it can, nothing is changed."""
 
 
+class TomlPlace(NamedTuple):
+    line: int = 1
+    column: int = 1
+
+
+class TomlPlaces:
+    """Of tables and keys. What stands inside a value of one line has the position of its key."""
+
+    def __init__(self, text: str) -> None:
+        self._found: dict[Path, TomlPlace] = {}
+        counts: dict[str, int] = {}
+        table: Path = ()
+        quotes = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if quotes:
+                quotes = "" if quotes in line else quotes
+                continue
+            if header := _HEADER.match(line):
+                table = _table(header, counts)
+                self._found.setdefault(table, TomlPlace(number, header.start(1) + 1))
+            elif key := _KEY.match(line):
+                name = key.group(1).strip("\"'")
+                self._found.setdefault((*table, name), TomlPlace(number, key.start(1) + 1))
+                quotes = next((one for one in ('"""', "'''") if line.count(one) == 1), "")
+
+    def of(self, path: Path) -> TomlPlace:
+        while path and path not in self._found:
+            path = path[:-1]
+        return self._found.get(path, TomlPlace())
+
+
+def _table(header: "re.Match[str]", counts: dict[str, int]) -> Path:
+    names = [name.strip().strip("\"'") for name in header.group(2).split(".")]
+    if header.group(1) == "[[":
+        whole = ".".join(names)
+        counts[whole] = counts.get(whole, -1) + 1
+        return (*names, counts[whole])
+    first: Any = names[0]
+    if first in counts:  # of the last one of a list of tables
+        return (first, counts[first], *names[1:])
+    return tuple(names)
+
+
 class _Reader(NamedTuple):
     file: str
-    places: Places
+    places: TomlPlaces
     root: str
     home: str
 
@@ -99,7 +147,7 @@ def layer_from(
     check_settings: Callable[[dict[str, Any], str], object] = lambda data, where: None,
 ) -> Layer:  # fmt: skip
     """`root`: where relative paths of a project's file begin. `check_settings` raises at settings that do not exist."""
-    read = _Reader(file, Places(text), root, home)
+    read = _Reader(file, TomlPlaces(text), root, home)
     for name in data:
         if name in _OF_OTHERS and level is not Level.PROJECT:
             continue  # whoever needs it reads it
@@ -152,7 +200,7 @@ def _refuse_twice(read: _Reader, what: str, names: list[str]) -> None:
             )
 
 
-def _rule(read: _Reader, path: Path, given: dict[str, Any]) -> Rule:
+def _rule(read: _Reader, path: Path, given: dict[str, Any]) -> PolicyRule:
     if "name" not in given:
         read.refuse(path, "a rule needs a name", 'For example name = "no force push".')
     if "then" not in given and "place" not in given:
@@ -175,7 +223,7 @@ def _rule(read: _Reader, path: Path, given: dict[str, Any]) -> Rule:
     )
 
 
-def _matched(read: _Reader, path: Path, match: dict[str, Any]) -> Rule:
+def _matched(read: _Reader, path: Path, match: dict[str, Any]) -> PolicyRule:
     """A rule that has only what it matches."""
     tests: list[Test] = []
     limits: list[Limit] = []
@@ -201,7 +249,7 @@ def _matched(read: _Reader, path: Path, match: dict[str, Any]) -> Rule:
             tests.append(Test(name, tuple(pattern_of(name, text, read.root, read.home) for text in cased)))
     # What is seldom true first.
     tests.sort(key=lambda one: one.field in (Field.AGENT, Field.HOST, Field.KIND))
-    return Rule("", 0, "allow", tuple(tests), tuple(limits), hours)
+    return PolicyRule("", 0, "allow", tuple(tests), tuple(limits), hours)
 
 
 def _number(read: _Reader, path: Path, value: Any, what: str) -> int:
@@ -274,15 +322,15 @@ def _asks(read: _Reader, path: Path, value: Any) -> tuple[int, tuple[str, ...], 
     return people, who, seconds, challenge
 
 
-def _owners(read: _Reader, given: dict[str, Any]) -> list[Rule]:
+def _owners(read: _Reader, given: dict[str, Any]) -> list[PolicyRule]:
     """Each prefix is changed by its own agents only."""
-    found: list[Rule] = []
+    found: list[PolicyRule] = []
     for prefix, value in given.items():
         agents = read.texts(("owners", prefix), value)
         test = Test(Field.PATH, (pattern_of(Field.PATH, prefix, read.root, read.home),))
         why = f"{prefix} belongs to {', '.join(agents)}."
         line = read.places.of(("owners", prefix)).line
-        found.append(Rule(f"owner of {prefix}", line, "deny", (test,), why=why, excepted=agents))
+        found.append(PolicyRule(f"owner of {prefix}", line, "deny", (test,), why=why, excepted=agents))
     return found
 
 

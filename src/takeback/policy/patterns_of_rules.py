@@ -4,7 +4,6 @@ Texts that are matched are lists joined by `END`, with one more at each end, so 
 """
 
 import re
-import shlex
 
 from takeback.policy.rules import Field, Pattern
 
@@ -51,6 +50,8 @@ def path_pattern(text: str, root: str, home: str) -> Pattern:
 
 def command_pattern(text: str) -> Pattern:
     """Word by word from the first; a `*` that stands alone means any words. More words may follow."""
+    import shlex
+
     try:
         words = shlex.split(text)
     except ValueError:

@@ -60,7 +60,7 @@ class Hours(NamedTuple):
     until: int
 
 
-class Rule(NamedTuple):
+class PolicyRule(NamedTuple):
     name: str
     line: int
     then: str  # of `PolicyAnswer`
@@ -75,13 +75,13 @@ class Rule(NamedTuple):
 
     @property
     def names_reversibility(self) -> bool:
-        return any(test.field == Field.REVERSIBILITY for test in self.tests)
+        return any(field == Field.REVERSIBILITY for field, _ in self.tests)
 
 
 class Budget(NamedTuple):
     """More than so many in this time stop the agent."""
 
-    rule: Rule  # what is counted
+    rule: PolicyRule  # what is counted
     most: int
     seconds: int
 
@@ -100,7 +100,7 @@ class Layer(NamedTuple):
     level: Level
     file: str  # as it is shown
     digest: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     budgets: tuple[Budget, ...] = ()
     labels: tuple[tuple[str, tuple[Pattern, ...]], ...] = ()
     default: str = ""  # what counts where no rule matches
@@ -113,6 +113,9 @@ class Layer(NamedTuple):
     def loosens(self) -> tuple[str, ...]:
         """What of a project's file counts only after a person trusted it."""
         found = [f"rule {one.name!r} allows" for one in self.rules if one.then == PolicyAnswer.ALLOW]
+        found += [
+            f"rule {one.name!r} lets commands run in place" for one in self.rules if one.place == "in place"
+        ]
         found += [f"setting {name!r}" for name, _ in self.settings]
         return tuple(found)
 

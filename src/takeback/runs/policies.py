@@ -76,7 +76,7 @@ class Policies:
         if any(
             rule.when for layer in policy.layers for rule in (*layer.rules, *(b.rule for b in layer.budgets))
         ):
-            from takeback.policy.cel import compiled
+            from takeback.runs.conditions import compiled
 
             return InForce(policy, compiled)
         return InForce(policy, no_conditions)

@@ -4,14 +4,13 @@ import hashlib
 import json
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.person import Person, recorded
 from takeback.model.record import STORE, Draft, Kind
 from takeback.model.resource import home
-from takeback.policy.compiled import layer_from_json, layer_to_json
-from takeback.policy.rules import Layer, Level, Policy
+from takeback.policy.rules import Budget, Case, Layer, Level, Policy, PolicyRule
 from takeback.storage import disk
 from takeback.storage.store import Store
 
@@ -224,3 +223,27 @@ def trust(store: Store, layer: Layer, person: Person) -> None:
     refuse_untrustable(layer)
     body = {"file": layer.file, "digest": layer.digest, **recorded(person)}
     store.journal.append(None, [Draft(Kind.TRUST, STORE, "", body)])
+
+
+# The copy in the store, so that a file need not be parsed again for every command.
+
+VERSION = 1  # of what is below; another one is parsed again
+
+
+def layer_to_json(layer: Layer) -> dict[str, Any]:
+    """NamedTuples are written as lists."""
+    return {"version": VERSION, "layer": list(layer._replace(trusted=True))}
+
+
+def layer_from_json(data: Any) -> Layer | None:
+    """None for one that another version has written. Patterns, limits and hours of a rule stay lists: to make each of
+    hundreds anew would take longer than a decision."""
+    if not isinstance(data, dict) or data.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType]
+        return None
+    listed = cast("list[Any]", data["layer"])
+    level, file, digest, rules, budgets, *more, cases, trusted = listed
+    return Layer(
+        Level(level), file, digest, tuple(map(PolicyRule._make, rules)),
+        tuple(Budget(PolicyRule._make(rule), most, seconds) for rule, most, seconds in budgets), *more,
+        cases=tuple(map(Case._make, cases)), trusted=trusted,
+    )  # fmt: skip

@@ -162,7 +162,7 @@ def _explain(asked: Asked) -> int:
 
 def _test(asked: Asked) -> int:
     from takeback.policy.cases import checked
-    from takeback.policy.cel import compiled
+    from takeback.runs.conditions import compiled
     from takeback.runs.policy_files import read_layer
 
     told: list[dict[str, Any]] = []
