@@ -134,12 +134,13 @@ PYTHON: dict[Any, dict[str, str]] = {
 }
 # All of them: what the command line or a worker needs besides is in `OpenStore` and in the files of `takeback.api`.
 PUBLIC_NAMES = {
-    Takeback: "accept accept_residue apply approve checkpoints close copy_to dead_runs deny discard effect effects find_run "
-    "finish_watch forget given_up keep lift path pending pin recover recovered redo result resume rows run runs session "
-    "settle signal size stop stops store submit sweep tell undo undo_to unpin unprotect unrecovered verify work",
-    Run: "accept agent apply call call_all canary checkpoint chmod close command delete discard edit_config effects fork id "
-    "keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back undo wait "
-    "watch watch_files write write_all",
+    Takeback: "accept accept_residue apply approve checkpoints close copy_to dead_runs deny discard effect effects "
+    "find_run finish_watch forget given_up keep lift path pending pin recover recovered redo result resume rows run "
+    "runs session settle signal size stop stops store submit sweep tell undo undo_to unpin unprotect unrecovered "
+    "verify work",
+    Run: "accept agent apply call call_all canary checkpoint chmod close command delete discard edit_config effects "
+    "fork id keep leave mkdir move name position program remember sandbox sleep sql state suspend symlink take_back "
+    "undo wait watch watch_files write write_all",
 }
 NAMES_TO_COME: dict[Any, str] = {
     Takeback: "rehearse",
