@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, stops, upkeep, workflows
+from takeback.api import decisions, halts, upkeep, workflows
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, Renamed
@@ -235,9 +235,9 @@ class Takeback:
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
     accept_residue = _handed(decisions.accept_residue)
-    stop = _handed(stops.stop)
-    lift = _handed(stops.lift)
-    stops = _handed(stops.stops)
+    stop = _handed(halts.stop)
+    lift = _handed(halts.lift)
+    stops = _handed(halts.stops)
     finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)

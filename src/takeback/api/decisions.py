@@ -227,7 +227,7 @@ def accept_residue(
 ) -> Effect:
     """The last resort for an effect that is stuck, or whose undo is: accept what is left of it, with a reason. It is
     recorded with the person; takeback no longer tries to take it back."""
-    from takeback.api.stops import person_here
+    from takeback.api.halts import person_here
     from takeback.engine.ladder import accept_residue, with_residue
     from takeback.engine.recover import recover
 
