@@ -18,7 +18,7 @@ from tests.agents.test_hosts_answering import answered
 REASON = "it deletes too much"
 SAID = (
     "takeback: Agent claude-code was stopped by bea: it deletes too much. No call of it is let through. Do not try "
-    "again, and do not look for another way; tell the person. A person lifts it with `takeback stop --lift --agent "
+    "again, and do not look for another way; inform the person. A person lifts it with `takeback stop --lift --agent "
     "claude-code`."
 )
 

@@ -34,7 +34,7 @@ ONLY_PYTHON = {
     "adapters/call/adapter.py": DECLARES,
     "adapters/call/functions.py": DECLARES,
     "api/__init__.py": ARGUMENT,
-    "api/stopping.py": ARGUMENT,
+    "api/halts.py": ARGUMENT,
     "api/workflows.py": ARGUMENT,
     "audit/rows.py": ARGUMENT,
     "engine/guards.py": ARGUMENT,

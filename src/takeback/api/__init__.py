@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, proof, redaction, stop_and_lift, upkeep, workflows
+from takeback.api import decisions, halts, proof, redaction, upkeep, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -237,9 +237,9 @@ class Takeback:
     deny = _handed(decisions.deny)
     settle = _handed(decisions.settle)
     accept_residue = _handed(decisions.accept_residue)
-    stop = _handed(stop_and_lift.stop)
-    lift = _handed(stop_and_lift.lift)
-    stops = _handed(stop_and_lift.stops)
+    stop = _handed(halts.stop)
+    lift = _handed(halts.lift)
+    stops = _handed(halts.stops)
     finish_watch = _handed(decisions.finish_watch)
     undo = _handed(undoing.undo)
     undo_to = _handed(undoing.undo_to)

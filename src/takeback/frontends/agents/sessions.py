@@ -132,7 +132,7 @@ class Sessions:
             if one.concerns(event.host, "", conversation):
                 return (
                     f"takeback: {in_words(one)}. No call of it is let through. Do not try again, and do not look for "
-                    f"another way; tell the person. {way_out(one)}"
+                    f"another way; inform the person. {way_out(one)}"
                 )
         return ""
 
