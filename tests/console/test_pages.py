@@ -9,6 +9,7 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
+from takeback.frontends.console.app import GETS
 from takeback.model.effect import State
 from takeback.model.record import STORE, Kind
 from tests.calls import post
@@ -364,3 +365,18 @@ def test_a_decision_is_recorded_once_and_the_hand_leaves_nothing(
 
     assert len(console.tb.store.database.after_write) == before
     assert len(list(tb.store.journal.records(kinds=(Kind.PIN,), effect=edited[2].id))) == 3
+
+
+def test_every_page_opens(console: Running, edited: Edited, tb: Takeback) -> None:
+    client = console.client()
+    ids = {"/run/{id}": edited[2].run, "/prompt/{id}": "", "/job/{id}": ""}
+
+    for path in GETS:
+        id = ids.get(path, edited[2].id)
+        query = f"?target={edited[2].targets[0].resource}" if path.endswith("/part") else ""
+        query = f"?effect={id}" if path == "/undo" else query
+        got = client.get(path.replace("{id}", id) + query)
+        if path == f"/approval/{'{id}'}":
+            assert got.status == 303  # it asks for none
+        elif id:
+            assert got.status == 200 and "traceback" not in got.text.lower(), path

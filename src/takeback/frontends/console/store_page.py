@@ -69,11 +69,11 @@ def proof(visit: Visit) -> Answer:
 def rehearsals(visit: Visit) -> Answer:
     """When a way back of each kind was last proven, and which are known not to work."""
     from takeback.audit.rehearsals import proven, unfit
-    from takeback.model.rehearsal import Proof, Proven
+    from takeback.model.rehearsal import Proven, Viability
     from takeback.runs.rehearsals.choice import with_every_kind
 
     journal = visit.tb.store.journal
-    kinds = with_every_kind(journal, proven(journal), Proven(0, Proof.CANNOT))
+    kinds = with_every_kind(journal, proven(journal), Proven(0, Viability.CANNOT))
     data = {
         "kinds": [(adapter, strategy, one) for (adapter, strategy), one in sorted(kinds.items())],
         "unfit": unfit(journal)[:_MOST],
