@@ -65,7 +65,7 @@ COMMAND_LINE = {
     "console": "--port --host --open --team",
 }
 COMMANDS_TO_COME = {
-    "config", "environment", "iac", "mcp", "policy",
+    "config", "environment", "iac", "mcp",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 

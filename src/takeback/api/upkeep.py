@@ -140,10 +140,10 @@ def verify(opened: OpenStore, read_data: bool = False) -> Verified:
     try:
         found = _verified(opened, read_data)
     except Corrupt as error:
-        note_verified(opened.store.path, LastVerified(now(), 1, str(error), read_data))
+        note_verified(opened.store.verify_note, LastVerified(now(), 1, str(error), read_data))
         raise
     first = str(found.findings[0]) if found.findings else ""
-    note_verified(opened.store.path, LastVerified(now(), len(found.findings), first, read_data))
+    note_verified(opened.store.verify_note, LastVerified(now(), len(found.findings), first, read_data))
     return found
 
 

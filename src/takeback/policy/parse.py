@@ -17,7 +17,12 @@ COUNTED = ("files", "rows", "bytes")
 LIMITS = {f"{what}_{how}": (what, sign) for what in COUNTED for how, sign in (("over", ">"), ("up_to", "<="))}
 MATCHES = (*(one.value for one in Field), "hours", "argument", *LIMITS)
 _TOP = ("settings", "rule", "labels", "owners", "budget", "case", "order")
-_OF_OTHERS = ("approvers", "approvals", "notify", "audit")  # who may approve, who is told, where anchors go
+_OF_OTHERS = (
+    "approvers",
+    "approvals",
+    "notify",
+    "audit",
+)  # who may approve, who hears of it, where anchors go
 _RULE = ("name", "match", "then", "place", "asks", "why", "when")
 _BUDGET = ("name", "match", "most", "per", "why")
 _CASE = ("name", "given", "then", "rule")
@@ -150,7 +155,7 @@ def layer_from(
     read = _Reader(file, TomlPlaces(text), root, home)
     for name in data:
         if name in _OF_OTHERS and level is not Level.PROJECT:
-            continue  # whoever needs it reads it
+            continue  # other parts read it
         if name in _OF_OTHERS:
             hint = "It counts in ~/.config/takeback/config.toml and /etc/takeback/config.toml."
             read.refuse((name,), f"[{name}] is nothing that a project decides", hint)

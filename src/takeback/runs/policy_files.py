@@ -236,8 +236,8 @@ def layer_to_json(layer: Layer) -> dict[str, Any]:
 
 
 def layer_from_json(data: Any) -> Layer | None:
-    """None for one that another version has written. Patterns, limits and hours of a rule stay lists: to make each of
-    hundreds anew would take longer than a decision."""
+    """None for one that another version has written. Patterns, limits and hours of a rule stay lists: converting
+    hundreds of them would take longer than a decision."""
     if not isinstance(data, dict) or data.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType]
         return None
     listed = cast("list[Any]", data["layer"])

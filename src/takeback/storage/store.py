@@ -207,6 +207,11 @@ class Store(ABC):
         """The file outside of it that says which hooks write into it; empty if none can."""
         return ""
 
+    @property
+    def verify_note(self) -> str:
+        """The file outside of it that says when it was last verified."""
+        return os.path.join(self.path, "VERIFIED")  # of a store on a server: its part on this machine
+
     def trust(self) -> None:
         """A person said that it is theirs, as it is."""
         return

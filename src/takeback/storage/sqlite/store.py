@@ -127,6 +127,10 @@ class DiskStore(Store):
     def hook_note(self) -> str:
         return self._witness.hooks
 
+    @property
+    def verify_note(self) -> str:
+        return self._witness.verified
+
     def trust(self) -> None:
         self._witness.trust(self._sqlite)
 
