@@ -134,7 +134,7 @@ def accept_residue(parts: Parts, lease: Lease, effect: Effect, person: Person, w
     if isinstance(adapter, Rester):
         adapter.rest(effect)
     adapter.tidy(effect)
-    body: dict[str, Any] = {"why": f"{name} accepts what is left: {why}", "by": name}
+    body: dict[str, Any] = {"why": f"{person.in_words()} accepts what is left: {why}", **recorded(person)}
     if not effect.is_undo:
         stays = Draft(Kind.ACCEPT, effect.run, effect.id, {"why": why})
         parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, body), stays])
