@@ -81,7 +81,8 @@ def changed(place: Place, sets: Mapping[str, int | str], drops: Iterable[str] = 
     from takeback.adapters.config.keys import pointer_of
 
     content = _read(place.file)
-    going = [name for name in drops if name in _table_of(content, place)]
+    there = _table_of(content, place)
+    going = [name for name in drops if name in there]
     return edit(
         "toml", content, {pointer_of((*place.table, name)): value for name, value in sets.items()},
         [pointer_of((*place.table, name)) for name in going],
