@@ -14,7 +14,7 @@ from takeback.model.settings import OF_A_PROJECT, Settings
 from takeback.policy.rules import Layer, Level
 from takeback.runs.person import person_here
 from takeback.runs.policy_files import layer_of, read_layer, trust
-from takeback.runs.settings_change import MOVED, Place, changed, move, waiting
+from takeback.runs.settings_change import MOVED, SettingsTable, changed, move, waiting
 from takeback.runs.settings_in_force import in_force, read_settings
 from takeback.storage import disk
 from tests.world import World
@@ -169,17 +169,17 @@ def test_a_broken_file_gives_up_no_way_back(user: Rules, store: Path, world: Wor
 # settings.json moves.
 
 
-def kept(place: Place) -> str:
+def kept(place: SettingsTable) -> str:
     return Path(place.file).read_text() if os.path.exists(place.file) else ""
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Place:
-    return Place(str(tmp_path / "mine/takeback/config.toml"))
+def mine(tmp_path: Path) -> SettingsTable:
+    return SettingsTable(str(tmp_path / "mine/takeback/config.toml"))
 
 
 def test_settings_json_moves_with_comments_kept_and_the_same_counts(
-    store: Path, mine: Place, user: Rules
+    store: Path, mine: SettingsTable, user: Rules
 ) -> None:
     with takeback.open(store) as tb:
         tb.store.keep_settings({"audit_days": 183, "lock_seconds": 4})
@@ -197,7 +197,7 @@ def test_settings_json_moves_with_comments_kept_and_the_same_counts(
         assert (given.audit_days, given.lock_seconds, given.max_rows) == (183, 4, 7)
 
 
-def test_what_counts_for_other_stores_too_is_not_overwritten(store: Path, mine: Place) -> None:
+def test_what_counts_for_other_stores_too_is_not_overwritten(store: Path, mine: SettingsTable) -> None:
     with takeback.open(store) as tb:
         tb.store.keep_settings({"audit_days": 183})
     os.makedirs(os.path.dirname(mine.file))
@@ -212,7 +212,7 @@ def test_what_counts_for_other_stores_too_is_not_overwritten(store: Path, mine: 
 
 @pytest.mark.parametrize("at", ["before the values", "before the name"])
 def test_killed_in_between_the_same_counts_and_the_next_one_ends_it(
-    store: Path, mine: Place, at: str, monkeypatch: pytest.MonkeyPatch, user: Rules
+    store: Path, mine: SettingsTable, at: str, monkeypatch: pytest.MonkeyPatch, user: Rules
 ) -> None:
     with takeback.open(store) as tb:
         tb.store.keep_settings({"audit_days": 183})
@@ -238,7 +238,7 @@ def test_killed_in_between_the_same_counts_and_the_next_one_ends_it(
         assert tb.store.settings.audit_days == 183 and tb.store.own_settings == {}
 
 
-def test_a_settings_json_that_is_wrong_is_not_moved(store: Path, mine: Place) -> None:
+def test_a_settings_json_that_is_wrong_is_not_moved(store: Path, mine: SettingsTable) -> None:
     with takeback.open(store):
         pass
     (store / "settings.json").write_text('{"audit_dayz": 1}')
@@ -255,7 +255,7 @@ def test_a_link_to_the_file_stays_one_and_a_projects_file_keeps_its_mode(tmp_pat
     target.chmod(0o640)
     (tmp_path / "takeback.toml").symlink_to(target)
 
-    change(Place(str(tmp_path / "takeback.toml"), of_project=True), {"max_rows": 3})
+    change(SettingsTable(str(tmp_path / "takeback.toml"), of_project=True), {"max_rows": 3})
 
     assert (tmp_path / "takeback.toml").is_symlink() and target.stat().st_mode & 0o777 == 0o640
     assert target.read_text().startswith("# all\n") and "max_rows = 3" in target.read_text()
@@ -264,7 +264,7 @@ def test_a_link_to_the_file_stays_one_and_a_projects_file_keeps_its_mode(tmp_pat
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[settings]\nx = \n")
     with pytest.raises(takeback.Misuse, match=r"c.toml, line 2, column \d+"):
-        changed(Place(str(tmp_path / "c.toml")), {"max_rows": 1})
+        changed(SettingsTable(str(tmp_path / "c.toml")), {"max_rows": 1})
 
 
 def test_a_copy_of_a_store_takes_only_its_own_settings_along(

@@ -141,7 +141,7 @@ def test_a_broken_file_stops_no_look_and_can_be_mended(takeback: CommandLine, fi
 def test_what_a_project_sets_counts_once_a_person_trusted_it(takeback: CommandLine, file: Path) -> None:
     takeback.write("a", "1")
     said = takeback.done("config", "set", "max_rows", "5", "--project")
-    assert "max_rows = 1000000  (default)" in said.out and "nobody trusted it" in said.out
+    assert "max_rows = 1000000  (default)" in said.out and "no person trusted it" in said.out
     takeback.done("policy", "trust")
     told = takeback.done("config", "get", "max_rows", "--json").json
     assert (told["value"], Path(told["file"]).name) == (5, "takeback.toml")

@@ -1,4 +1,4 @@
-"""Alerts, told to those who are told of proposals: once when one opens, once when its cause is gone."""
+"""Alerts, sent to the receivers of proposals: once when one opens, once when its cause is gone."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def _sent(people: People, name: str, change: AlertChange) -> str:
     return ""
 
 
-# What was told.
+# The note of what each of them knows.
 
 
 def _read(store: str) -> _Book:

@@ -16,7 +16,7 @@ MOVED = f"{SETTINGS_FILE}.moved"
 _PROJECTS_MODE = 0o644
 
 
-class Place(NamedTuple):
+class SettingsTable(NamedTuple):
     """A table of settings in a file."""
 
     file: str
@@ -55,18 +55,18 @@ def refuse_unknown(name: str) -> None:
         )
 
 
-def holding(place: Place, name: str, store: str) -> Place:
+def holding(place: SettingsTable, name: str, store: str) -> SettingsTable:
     """Where it is set already, if that counts more than this place."""
     nearer = place._replace(store=store)
     return nearer if not place.of_project and name in said_in(nearer) else place
 
 
-def said_in(place: Place) -> dict[str, Any]:
+def said_in(place: SettingsTable) -> dict[str, Any]:
     """The table, as it is written; empty where there is none."""
     return _table_of(_read(place.file), place)
 
 
-def change(place: Place, sets: Mapping[str, int | str], drops: Iterable[str] = ()) -> None:
+def change(place: SettingsTable, sets: Mapping[str, int | str], drops: Iterable[str] = ()) -> None:
     """Whole or not at all; two at once wait for each other."""
     file = os.path.realpath(place.file)  # a link stays one
     disk.make_private_directory(os.path.dirname(file))
@@ -75,7 +75,7 @@ def change(place: Place, sets: Mapping[str, int | str], drops: Iterable[str] = (
         disk.write_file(file, changed(place, sets, drops), _mode(file, place))
 
 
-def changed(place: Place, sets: Mapping[str, int | str], drops: Iterable[str] = ()) -> bytes:
+def changed(place: SettingsTable, sets: Mapping[str, int | str], drops: Iterable[str] = ()) -> bytes:
     """The file as it would be."""
     from takeback.adapters.config.formats import edit
     from takeback.adapters.config.keys import pointer_of
@@ -89,7 +89,7 @@ def changed(place: Place, sets: Mapping[str, int | str], drops: Iterable[str] = 
     )  # fmt: skip
 
 
-def _mode(file: str, place: Place) -> int:
+def _mode(file: str, place: SettingsTable) -> int:
     if not place.of_project:
         return disk.FILE_MODE
     try:
@@ -108,7 +108,7 @@ def _read(file: str) -> bytes:
         raise disk.unreachable(file, "read", error) from error
 
 
-def _table_of(content: bytes, place: Place) -> dict[str, Any]:
+def _table_of(content: bytes, place: SettingsTable) -> dict[str, Any]:
     from takeback.adapters.config.formats import read
     from takeback.policy.rules import Level
     from takeback.runs.policy_files import layer_of
@@ -131,14 +131,14 @@ def waiting(store: str) -> bool:
     return os.path.lexists(os.path.join(store, SETTINGS_FILE))
 
 
-def where_to(store: str, user: Place) -> Place:
+def where_to(store: str, user: SettingsTable) -> SettingsTable:
     """Of what settings.json says: where `user` sets things; but what counts for other stores too is not overwritten."""
     said, there = said_settings(store), said_in(user)
     same = all(there.get(name, value) == value for name, value in said.items())
     return user if same else user._replace(store=store)
 
 
-def move(store: str, user: Place) -> Place:
+def move(store: str, user: SettingsTable) -> SettingsTable:
     """First the values, then the name: killed in between, the same values count twice."""
     given_settings(said_settings(store), os.path.join(store, SETTINGS_FILE))
     place = where_to(store, user)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SETTINGS, STORES, OWN = "settings", "stores", "own"
 
 
-class Setting(NamedTuple):
+class SetValue(NamedTuple):
     """A value, and what says so."""
 
     value: int
@@ -60,15 +60,15 @@ def _here() -> tuple[str, ...]:
         return ()  # the current directory does not exist any more
 
 
-def in_force(layers: "Iterable[Layer]", store: str, own: dict[str, int]) -> dict[str, Setting]:
+def in_force(layers: "Iterable[Layer]", store: str, own: dict[str, int]) -> dict[str, SetValue]:
     """By name; those that nobody set are left out."""
-    found: dict[str, Setting] = {}
+    found: dict[str, SetValue] = {}
     for one in _weakest_first(list(layers), store, own):
         found |= one
     return found
 
 
-def _weakest_first(layers: "list[Layer]", store: str, own: dict[str, int]) -> Iterator[dict[str, Setting]]:
+def _weakest_first(layers: "list[Layer]", store: str, own: dict[str, int]) -> Iterator[dict[str, SetValue]]:
     from takeback.policy.rules import Level
 
     users = [one for one in layers if one.level is Level.USER][
@@ -77,18 +77,18 @@ def _weakest_first(layers: "list[Layer]", store: str, own: dict[str, int]) -> It
     yield from (_numbers(one, SETTINGS) for one in users)
     yield from (_numbers(one, SETTINGS) for one in layers if one.level is Level.PROJECT and one.trusted)
     yield from (_numbers(one, STORES, store) for one in users)
-    yield {name: Setting(value, store, OWN) for name, value in own.items()}
+    yield {name: SetValue(value, store, OWN) for name, value in own.items()}
     for one in layers:
         if one.level is Level.ADMINISTRATOR:
             yield _numbers(one, SETTINGS)
             yield _numbers(one, STORES, store)
 
 
-def _numbers(layer: "Layer", table: str, store: str = "") -> dict[str, Setting]:
+def _numbers(layer: "Layer", table: str, store: str = "") -> dict[str, SetValue]:
     from takeback.model.settings import given_settings
 
     given = dict(layer.settings if table == SETTINGS else dict(layer.stores).get(store, ()))
     return {
-        name: Setting(value, layer.file, table, store)
+        name: SetValue(value, layer.file, table, store)
         for name, value in given_settings(given, layer.file).items()
     }

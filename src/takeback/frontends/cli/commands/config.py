@@ -11,7 +11,7 @@ from takeback.model.settings import Settings
 from takeback.policy.rules import Layer, Level
 from takeback.runs.policies import ADMINISTRATOR, PROJECT_FILE, project_files_at, user_files
 from takeback.runs.settings_change import (
-    Place,
+    SettingsTable,
     change,
     changed,
     holding,
@@ -22,7 +22,7 @@ from takeback.runs.settings_change import (
     waiting,
     where_to,
 )
-from takeback.runs.settings_in_force import OWN, Setting, in_force
+from takeback.runs.settings_in_force import OWN, SetValue, in_force
 from takeback.storage.sqlite.store import SETTINGS_FILE, is_remote, usual_path
 
 _NAME = positional("name", "NAME", "a setting, or retention, which sets several")
@@ -44,7 +44,7 @@ _PARTS = {
 
 
 class _Found(NamedTuple):
-    settings: dict[str, Setting]  # those that something sets
+    settings: dict[str, SetValue]  # those that something sets
     troubles: tuple[str, ...]  # files that cannot be understood
     untrusted: tuple[Layer, ...]
 
@@ -99,7 +99,7 @@ def _tell_troubles(asked: Asked, found: _Found) -> None:
     for one in found.troubles:
         asked.screen.say(f"It does not count: {clean(one)}")
     for layer in found.untrusted:
-        asked.screen.say(f"The settings in {clean(layer.file)} do not count: nobody trusted it as it is.")
+        asked.screen.say(f"The settings in {clean(layer.file)} do not count: no person trusted it as it is.")
         asked.screen.hint("`takeback policy trust` lets it count exactly as it is")
 
 
@@ -117,7 +117,7 @@ def _json(found: _Found, name: str) -> dict[str, Any]:
     return {"name": name, "value": one.value, "set_by": by, "file": one.file, "line": _line(one, name)}
 
 
-def _line(one: Setting, name: str) -> int | None:
+def _line(one: SetValue, name: str) -> int | None:
     if one.table == OWN:
         return None
     from takeback.policy.parse import TomlPlaces
@@ -169,12 +169,12 @@ def _list(asked: Asked) -> int:
     return 0
 
 
-def _place(asked: Asked) -> Place:
+def _place(asked: Asked) -> SettingsTable:
     if asked.options.project:
         files = project_files_at(os.getcwd())
-        return Place(files[-1] if files else os.path.join(os.getcwd(), PROJECT_FILE), of_project=True)
+        return SettingsTable(files[-1] if files else os.path.join(os.getcwd(), PROJECT_FILE), of_project=True)
     store = _store_name(asked)
-    return Place(user_files()[0], "" if store == usual_path() else store)
+    return SettingsTable(user_files()[0], "" if store == usual_path() else store)
 
 
 def _change(asked: Asked) -> int:
@@ -213,7 +213,7 @@ def _change(asked: Asked) -> int:
     return 0
 
 
-def _would(asked: Asked, place: Place, sets: dict[str, int | str], moves: str) -> int:
+def _would(asked: Asked, place: SettingsTable, sets: dict[str, int | str], moves: str) -> int:
     name = asked.options.name
     had = name in said_in(place)
     if not sets and not had:
@@ -237,7 +237,7 @@ def _named(name: str) -> tuple[str, ...]:
     return (name,) if name in Settings._fields else ()
 
 
-def _refuse_foreign(place: Place) -> None:
+def _refuse_foreign(place: SettingsTable) -> None:
     """Who may write to it could have written it: then it does not count, and saying that it was set would be untrue."""
     if place.of_project or not os.path.lexists(place.file):
         return
@@ -247,7 +247,7 @@ def _refuse_foreign(place: Place) -> None:
     try:
         read_layer(place.file, Level.USER)
     except PolicyInvalid:
-        return  # it is told afterwards; TOML that cannot be read is refused by the edit
+        return  # what was written then says so; TOML that cannot be read is refused by the edit
     except Refused:
         raise
     except TakebackError:
