@@ -54,7 +54,8 @@ def _send(asked: Asked) -> int:
     asked.screen.give([one._asdict() for one in sent])
     for one in sent:
         how = f"not sent: {one.trouble}" if one.trouble else "answered" if one.answered else "sent"
-        asked.screen.say(f"{short(one.effect)} to {clean(one.receiver)}: {clean(how)}")
+        what = clean(one.alert) if one.alert else short(one.effect)
+        asked.screen.say(f"{what} to {clean(one.receiver)}: {clean(how)}")
     if not sent:
         asked.screen.say("There is nothing to send now.")
     return 5 if any(one.trouble for one in sent) and due is not None else 0
