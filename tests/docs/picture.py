@@ -129,6 +129,7 @@ def said(picture: str) -> list[str]:
 
 
 def draw() -> None:
+    import tests.agents.acts  # noqa: F401 - now: a session leaves this process in a directory that is gone
     from tests.agents.family import AGENTS
     from tests.agents.talk import knows_authors
 

@@ -4,8 +4,10 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json, iso
 from takeback.engine.approvable import digest_of
+from takeback.engine.ladder import Rung
 from takeback.model.change import OnConflict
 from takeback.model.effect import Effect, State, from_intent
 from takeback.model.person import person_recorded
@@ -95,6 +97,8 @@ class Story(NamedTuple):
             return ""
         if done.body.get("by"):
             return f"{done.body['by']} said so"
+        if traits_of(self.effect.change).calls:
+            return "the function returned; if it has a verify function, that found it"
         return "takeback read the target again, and it was as asked for"
 
     @property
@@ -307,7 +311,7 @@ def break_glass(store: Store) -> Iterator[GlassBroken]:
         about = str(record.body.get("agent") or record.body.get("path") or record.body.get("why") or "")
         yield GlassBroken(_BY_HAND[record.kind], str(record.body.get("by", "")), record.at, about, record.seq)
     for record in of_store(store, Kind.CLIMB):
-        if "residue" in str(record.body.get("rung", "")):
+        if record.body.get("rung") == Rung.RESIDUE:
             said = str(record.body.get("why", ""))
             yield GlassBroken(
                 "residue was accepted", str(record.body.get("by", "")), record.at, said, record.seq

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+import takeback
 from takeback.api import now
 from takeback.audit.metrics import CONTENT_TYPE, metrics
 from takeback.errors import Denied, Misuse, Refused, TakebackError, Unavailable
@@ -229,7 +230,7 @@ def _metrics(pages: _Pages) -> Callable[[Request], Awaitable[Response]]:
 
     def collected() -> Response:
         try:
-            return Response(metrics(pages.console.tb.store, now()), media_type=CONTENT_TYPE)
+            return Response(metrics(pages.console.tb.store, now(), takeback.__version__), media_type=CONTENT_TYPE)
         except TakebackError as error:
             return PlainTextResponse(f"{error}\n", 503)
 
