@@ -133,11 +133,12 @@ def policy_says(
     """Where there is no policy, nothing of it is imported."""
     resources = assessment.resources if assessment else known.paths
     around = (change.resource, *resources, known.where)
-    if parts.rules(run, around) is None and not touches_policy(parts, resources):
+    is_own = touches_policy(parts, resources)
+    if parts.rules(run, around) is None and not is_own:
         return NO_RULE
     from takeback.engine.ruling import ruled
 
-    return ruled(parts, run, agent, change, assessment, known)
+    return ruled(parts, run, agent, change, assessment, known, is_own=is_own)
 
 
 def refuse_command(parts: Parts, run: str, agent: str, change: Change, where: str = "") -> Ruling:

@@ -175,7 +175,7 @@ def _ruling(
 
         refuse_denied(change, ruling)
         if door is SQL or (traits_of(change).boxes and not door.waits):
-            refuse_unheld(change, ruling, door)
+            refuse_unheld(change, ruling, door.name)
     return ruling
 
 

@@ -191,7 +191,7 @@ class Sql:
             if self._holds:
                 self._asked = max(self._asked, ruling, key=lambda one: list(PolicyAnswer).index(one.answer))
             else:
-                refuse_unheld(effect.change, ruling, SQL)
+                refuse_unheld(effect.change, ruling, SQL.name)
 
     @renamed(says="summary")
     @contextmanager

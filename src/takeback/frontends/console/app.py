@@ -230,7 +230,9 @@ def _metrics(pages: _Pages) -> Callable[[Request], Awaitable[Response]]:
 
     def collected() -> Response:
         try:
-            return Response(metrics(pages.console.tb.store, now(), takeback.__version__), media_type=CONTENT_TYPE)
+            return Response(
+                metrics(pages.console.tb.store, now(), takeback.__version__), media_type=CONTENT_TYPE
+            )
         except TakebackError as error:
             return PlainTextResponse(f"{error}\n", 503)
 
