@@ -10,7 +10,7 @@ import takeback
 from takeback.adapters.file.changes import write_change
 from takeback.api import opened_of
 from takeback.engine.approvable import challenge
-from takeback.engine.ruling import InForce
+from takeback.policy.decide import InForce
 from takeback.engine.write import Terms, do
 from takeback.model.approver import People
 from takeback.model.person import KnownBy, Person
