@@ -55,7 +55,7 @@ class Story(NamedTuple):
         return self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
     def picture(self, name: str) -> None:
-        if to := os.environ.get("TAKEBACK_PICTURES"):
+        if to := os.environ.get("PICTURES"):
             self.page.screenshot(path=f"{to}/{name}.png")
 
 
