@@ -10,12 +10,11 @@ import takeback
 from takeback.adapters.file.changes import write_change
 from takeback.api import opened_of
 from takeback.engine.approvable import challenge
-from takeback.engine.ruling import InForce
 from takeback.engine.write import Terms, do
 from takeback.model.approver import People
 from takeback.model.person import KnownBy, Person
 from takeback.model.ruling import Asks, PolicyAnswer, Ruling
-from takeback.policy.decide import no_conditions
+from takeback.policy.decide import InForce, no_conditions
 from takeback.policy.rules import Layer, Level, Policy, PolicyRule
 from takeback.runs.run import Run, core_of
 

@@ -15,7 +15,8 @@ from examples.office import BankOffice
 from takeback.api import Takeback, opened_of
 from takeback.api.undo import to_redo, undo_span
 from takeback.api.upkeep import needs_recovery, settle_first
-from takeback.api.workflows import submit_named, worker_for
+from takeback.api.workers import worker_for
+from takeback.api.workflows import submit_named
 from takeback.model.run import RunState
 from takeback.runs.scope import Span
 from tests.approvals.words import words

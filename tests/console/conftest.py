@@ -16,7 +16,7 @@ import takeback
 from takeback.api import Takeback
 from takeback.frontends.console.accounts import Accounts
 from takeback.frontends.console.serve import Served, ServingWishes, serve
-from takeback.frontends.console.visit import Role
+from takeback.frontends.console.visitor import Role
 from tests.world import World
 
 PASSWORD = "a long enough password"

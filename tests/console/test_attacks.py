@@ -104,7 +104,7 @@ def test_an_unknown_name_and_a_wrong_password_get_the_same_answer(team: Running)
 
 def test_who_lost_the_account_is_out_at_once(serving: Serve, tmp_path: Path) -> None:
     from takeback.frontends.console.accounts import Accounts
-    from takeback.frontends.console.visit import Role
+    from takeback.frontends.console.visitor import Role
 
     accounts = Accounts(str(tmp_path / "accounts.json"))
     accounts.put("bea", Role.OPERATOR, PASSWORD)
@@ -341,7 +341,7 @@ def test_what_would_be_open_to_others_is_refused_at_the_start(wishes: dict[str, 
 
 def test_accounts_that_others_can_read_are_refused(serving: Serve, tmp_path: Path) -> None:
     from takeback.frontends.console.accounts import Accounts
-    from takeback.frontends.console.visit import Role
+    from takeback.frontends.console.visitor import Role
 
     accounts = Accounts(str(tmp_path / "accounts.json"))
     accounts.put("bea", Role.VIEWER, PASSWORD)

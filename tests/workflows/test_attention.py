@@ -9,7 +9,8 @@ import pytest
 
 import takeback
 from takeback.api import opened_of
-from takeback.api.workflows import submit_named, worker_for
+from takeback.api.workers import worker_for
+from takeback.api.workflows import submit_named
 from takeback.audit.status import look
 from takeback.model.run import needs_attention
 from tests.e2e.conftest import CommandLine

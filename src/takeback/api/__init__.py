@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from takeback.api import decisions, halts, proof, redaction, upkeep, workflows
+from takeback.api import decisions, halts, proof, redaction, upkeep, workers, workflows
 from takeback.api import rehearse as rehearsing
 from takeback.api import undo as undoing
 from takeback.api.store import OpenStore, now
@@ -51,7 +51,7 @@ def _handed(work: Callable[Concatenate[OpenStore, _P], _T]) -> "Callable[Concate
 
 class Takeback:
     def __init__(self, store: Store) -> None:
-        self._opened = OpenStore(store, upkeep.without_room, upkeep.keep_up)
+        self._opened = OpenStore(store, upkeep.without_room, upkeep.keep_up, _proposed)
 
     @property
     def store(self) -> Store:
@@ -272,7 +272,7 @@ class Takeback:
     submit = _handed(workflows.submit)
     signal = _handed(workflows.signal)
     result = _handed(workflows.result)
-    work = _handed(workflows.work)
+    work = _handed(workers.work)
     resume = _handed(workflows.resume)
 
     def close(self) -> None:
@@ -328,3 +328,9 @@ def _as_run(core: "RunCore") -> "Run":
     from takeback.runs.run import Run
 
     return Run(core)
+
+
+def _proposed(opened: OpenStore, effect: Effect) -> None:
+    from takeback.api.notices import tell_later
+
+    tell_later(opened, effect)

@@ -59,8 +59,10 @@ class OpenStore:
         store: Store,
         room: "Callable[[OpenStore, int], None]",
         keep_up: "Callable[[OpenStore, str], None]",
+        proposed: "Callable[[OpenStore, Effect], None]",
     ) -> None:
-        """`room` raises if a capture of that many bytes has no room; `keep_up` is called when a run ended well."""
+        """`room` raises if a capture of that many bytes has no room; `keep_up` is called when a run ended well,
+        `proposed` when something waits for an approval."""
         self.store = store
         if not isinstance(store.journal, ToldJournal):
             store.journal = told(store)
@@ -79,11 +81,12 @@ class OpenStore:
         self.looked: LimitsLook | None = None
         self._room = room
         self._keep_up = keep_up
+        self._proposed = proposed
 
     @cached_property
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
-        return _wire(self, self._room)
+        return _wire(self, self._room, self._proposed)
 
     @cached_property
     def stops(self) -> "StopsInForce":
@@ -225,7 +228,11 @@ class OpenStore:
             self.store.leases.release(lease)
 
 
-def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
+def _wire(
+    opened: OpenStore,
+    room: Callable[[OpenStore, int], None],
+    proposed: Callable[[OpenStore, Effect], None],
+) -> "Parts":
     """The only place where the concrete adapters meet the concrete store."""
     from takeback.adapters.call.ask import Processes
     from takeback.adapters.database import Keyring, Waiting
@@ -238,11 +245,6 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         from takeback.adapters.file.mounts import names_of
 
         return tuple(map(file_resource, names_of(os.fsencode(real_path))))
-
-    def tell(effect: Effect) -> None:
-        from takeback.api.notices import tell_later
-
-        tell_later(opened, effect)
 
     held = os.path.join(store.path, "held")
     blobs = cast(Blobs, CountedBlobs(store.blobs, progress.moved)) if progress.draws else store.blobs
@@ -280,7 +282,7 @@ def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
         stops=opened.stops,
         account=partial(account_here, store),
         people=people_here,
-        proposed=tell,
+        proposed=partial(proposed, opened),
         rules=policies,
         policy_files=policies.always,
         in_force=policies.in_force,

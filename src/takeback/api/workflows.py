@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.api.store import OpenStore, now
@@ -18,7 +17,6 @@ from takeback.model.run import NEVER, SETTLED, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.scope import opening
 from takeback.runs.selection import name_of, refuse_odd_key, run_of
 from takeback.storage.owners import myself
-from takeback.storage.people_files import people_are_told
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from takeback.model.run import Checkpoint
     from takeback.runs.run import Run
     from takeback.runs.workflows.function import Workflow
-    from takeback.runs.workflows.worker import Worker
 
 _ENDED = (RunState.ACCEPTED, RunState.UNDONE, RunState.PARTLY)
 _BEING_TAKEN_BACK = "is being taken back"
@@ -165,6 +162,7 @@ def _ended(opened: OpenStore, info: RunInfo) -> Any:
     return json.loads(closed.body["result"])
 
 
+<<<<<<< HEAD
 def work(opened: OpenStore, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
     """Work on these workflows in this thread until interrupted; with `until_idle`, until nothing is due. Returns how
     many times it continued a run. `takeback worker MODULE` does this in its own process."""
@@ -208,6 +206,8 @@ def _tell_and_wait(opened: OpenStore, seconds: float) -> None:
     opened.store.wait_for_work(seconds)
 
 
+=======
+>>>>>>> console
 def _named(opened: OpenStore, run: "str | RunInfo | Run") -> RunInfo:
     journal, name = opened.store.journal, name_of(run, "run")
     return run_of(journal, name) if isinstance(run, str) else next(journal.runs((name,)))

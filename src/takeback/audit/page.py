@@ -95,8 +95,8 @@ def _sections(answers: dict[str, Any]) -> list[tuple[str, str]]:
         ("2. Who authorised an action, what they saw, and was it what ran", _sample(answers)),
         ("3. Actions that ran without an approval that was required", _unapproved(answers["approvals"])),
         ("4. Undone actions", table(
-            ("undo", "of", "what", "at", "run", "state", "verified", "what stays behind"),
-            _cells(answers["undone"], "undo", "of", "summary", "at", "run", "state", "verified", "residue"),
+            ("undo", "of", "what", "at", "run", "why", "state", "verified", "what stays behind"),
+            _cells(answers["undone"], "undo", "of", "summary", "at", "run", "why", "state", "verified", "residue"),
             "Nothing was undone.",
         )),
         ("5. Unknown outcomes, and how they were resolved", table(

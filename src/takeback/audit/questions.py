@@ -258,6 +258,7 @@ def undo_json(one: Undo) -> dict[str, Any]:
         "by": one.undo.agent,
         "run": one.run.name if one.run else one.undo.run,
         "state": one.undo.state.value,
+        "why": one.undo.change.undo.why or None,
         "verified": one.verified or None,
         "residue": one.residue or None,
         "forced": one.undo.change.undo.on_conflict is OnConflict.FORCE,

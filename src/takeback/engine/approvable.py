@@ -26,15 +26,23 @@ def approvable(
     assessment: Assessment, ruling: Ruling, account: Account, at: int, patience: int
 ) -> Approvable:
     """All that is asked but the state, which is known once it is captured. In microseconds."""
+    plan, final = plan_of(assessment.offers), is_gated(assessment.offers)
+    return asked_for(plan, final, ruling, account, at, patience)
+
+
+def asked_for(
+    plan: str, is_final: bool, ruling: Ruling, account: Account, at: int, patience: int
+) -> Approvable:
+    """`is_final`: it cannot be undone, or only by hand."""
     asks = ruling.asks
     waits = asks.seconds * 1_000_000 or patience
     return Approvable(
-        plan=plan_of(assessment.offers),
+        plan=plan,
         until=at + waits if waits else 0,
         nonce=new_id(),
         people=max(1, asks.people),
         of=tuple(asks.of),
-        words=asks.challenge or is_gated(assessment.offers),
+        words=asks.challenge or is_final,
         rule=ruling.rule,
         machine=account.machine,
         uid=account.uid,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
-from takeback.engine.approvable import approvable, digest_of, is_over, state_of, waits_until
+from takeback.engine.approvable import approvable, asked_for, digest_of, is_over, state_of, waits_until
 from takeback.engine.approval import (
     Decision,
     asked_in_words,
@@ -205,11 +205,13 @@ def held_by_rule(effect: Effect, ruling: Ruling) -> AwaitingApproval:
     )
 
 
-def asked_by_rule(change: Change, ruling: Ruling) -> Change:
-    """A change that is held already, with the approval that a rule wants before it is applied."""
+def asked_by_rule(parts: Parts, effect: Effect, asking: TermsOfAsking) -> Effect:
+    """One that is held already, with the approval that a rule wants before it is applied."""
     from takeback.engine.ruling import noted
 
-    change = noted(change, ruling)
-    if ruling.answer is not PolicyAnswer.ASK or change.phase.gate:
-        return change
-    return change._replace(phase=change.phase._replace(gate=Approvable("it can be taken back afterwards")))
+    change = noted(effect.change, asking.ruling)
+    if asking.ruling.answer is not PolicyAnswer.ASK or change.phase.gate:
+        return effect._replace(change=change)
+    plan = effect.reason or "it can be taken back afterwards"
+    gate = asked_for(plan, False, asking.ruling, parts.account(), asking.at, asking.patience)
+    return with_state(effect._replace(change=change._replace(phase=change.phase._replace(gate=gate))))

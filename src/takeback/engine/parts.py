@@ -18,7 +18,7 @@ from takeback.model.stop import Stop
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
 if TYPE_CHECKING:
-    from takeback.engine.ruling import InForce
+    from takeback.policy.decide import InForce
 
 
 def no_rules(run: str, resources: Iterable[str]) -> "InForce | None":

@@ -38,6 +38,7 @@ class Wishes(NamedTuple):
     with_needs: bool = False
     on_conflict: OnConflict = OnConflict.REFUSE
     only: frozenset[str] | None = None  # resources; nothing else of the effect is taken back
+    why: str = ""  # for people: it is recorded with the undo
 
 
 def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:

@@ -3,10 +3,9 @@
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.protocol import Assessment, traits_of
-from takeback.engine.guards import Door, touches_policy
 from takeback.engine.stop import stop
 from takeback.errors import Denied, Refused
 from takeback.model.change import Change
@@ -20,8 +19,8 @@ from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
-    from takeback.policy.decide import Conditions
-    from takeback.policy.rules import Budget, Layer, Policy, Subject
+    from takeback.policy.decide import InForce
+    from takeback.policy.rules import Budget, Layer, Subject
 
 _MOST_WHOLE = 1_000  # directories that are compared with patterns one by one
 _SECOND = 1_000_000
@@ -33,13 +32,6 @@ OWN_FILE = Ruling(
 )
 
 
-class InForce(NamedTuple):
-    """The policy that counts for a change, and how its conditions are asked."""
-
-    policy: "Policy"
-    conditions: "Conditions"
-
-
 def ruled(
     parts: "Parts",
     run: str,
@@ -47,11 +39,17 @@ def ruled(
     change: Change,
     assessment: Assessment | None,
     known: Known = NOTHING_KNOWN,
+    *,
+    is_own: bool = False,
 ) -> Ruling:
     """Before anything is made. Without an assessment only what was asked for is known."""
     resources = assessment.resources if assessment else known.paths
     found = parts.rules(run, (change.resource, *resources, known.where))
+<<<<<<< HEAD
     own = OWN_FILE if touches_policy(parts, change, resources) else NO_RULE
+=======
+    own = OWN_FILE if is_own else NO_RULE
+>>>>>>> console
     if found is None:
         return own
     from takeback.policy.decide import decide
@@ -72,13 +70,13 @@ def refuse_denied(change: Change, ruling: Ruling, instead: str = "Nothing was ch
         raise Denied(f"{change.summary}: {in_words(ruling)}", hint=f"{instead} {way_on(ruling)}")
 
 
-def refuse_unheld(change: Change, ruling: Ruling, door: Door) -> None:
+def refuse_unheld(change: Change, ruling: Ruling, door: str) -> None:
     """At a door where nothing can wait for a person: it is refused, with the way that can."""
     if ruling.answer in (PolicyAnswer.HOLD, PolicyAnswer.ASK) and ruling.rule:
         way = {"sql": "Hold the transaction (--hold), then a person can apply it."}
         raise Refused(
             f"{change.summary}: {in_words(ruling)}",
-            hint=f"Nothing was changed. {way.get(door.name, 'A person has to make it, or allow it by a rule.')}",
+            hint=f"Nothing was changed. {way.get(door, 'A person has to make it, or allow it by a rule.')}",
         )
 
 
@@ -197,7 +195,7 @@ def _arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
-def _refuse_over_budget(parts: "Parts", run: str, agent: str, found: InForce, subject: "Subject") -> None:
+def _refuse_over_budget(parts: "Parts", run: str, agent: str, found: "InForce", subject: "Subject") -> None:
     """What the agent has done in that time is counted; this would be one more. Then it is stopped, until a person
     lifts that."""
     from takeback.policy.decide import counts
@@ -218,7 +216,7 @@ def _refuse_over_budget(parts: "Parts", run: str, agent: str, found: InForce, su
         )
 
 
-def _spent(parts: "Parts", agent: str, run: str, found: InForce, layer: "Layer", budget: "Budget") -> int:
+def _spent(parts: "Parts", agent: str, run: str, found: "InForce", layer: "Layer", budget: "Budget") -> int:
     """At most as many as are allowed; undos cost nothing."""
     from takeback.policy.decide import counts
 

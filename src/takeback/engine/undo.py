@@ -320,6 +320,7 @@ def _take_back(
     effect = terms.undoes
     assert effect
     change = undo_change(effect, wishes.on_conflict)
+    change = change._replace(undo=change.undo._replace(why=wishes.why))
     if seen and cast("Glancing", adapter_of(parts, effect.change.adapter)).unchanged(effect, seen):
         assessment = seen
     else:

@@ -40,7 +40,7 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
             from takeback.engine.ruling import refuse_denied, refuse_unheld
 
             refuse_denied(change, ruling)
-            refuse_unheld(change, ruling, WATCH)
+            refuse_unheld(change, ruling, WATCH.name)
             if ruling.place == "sandbox" and "argv" in change.args:
                 raise Refused(
                     f"{change.summary}: a rule wants it in a sandbox.",

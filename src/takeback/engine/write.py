@@ -3,6 +3,7 @@
 Doors (`engine/guards.py`) differ in who makes the change between the intent and the outcome. The adapter does it for
 `do`; `transaction`, `held`, `review` and `watch` leave it to a session, a person, a server or a command."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
@@ -142,7 +143,8 @@ def _approved(
     """Prepared once more, if people have approved exactly this; `AwaitingApproval` until then."""
     from takeback.engine.gate import TermsOfAsking, drift, gated, passed, waiting, with_state
 
-    asking, why = TermsOfAsking(terms.asked_at, terms.patience, ruling), ""
+    asked_at = terms.asked_at or parts.drops.now() or time.time_ns() // 1000
+    asking, why = TermsOfAsking(asked_at, terms.patience, ruling), ""
     if earlier:
         passed(parts, lease, adapter, earlier, change, asking)
         made = Ready(adapter, earlier, door)
@@ -173,7 +175,7 @@ def _ruling(
 
         refuse_denied(change, ruling)
         if door is SQL or (traits_of(change).boxes and not door.waits):
-            refuse_unheld(change, ruling, door)
+            refuse_unheld(change, ruling, door.name)
     return ruling
 
 

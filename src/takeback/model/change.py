@@ -91,6 +91,7 @@ class UndoTerms(NamedTuple):
     # Of a merge, by file: what later effects that stay found and left there, as [effect, digest, digest].
     later: Mapping[str, list[list[str]]] = {}
     decided_at: int = 0  # the newest record when it was decided what it leaves
+    why: str = ""  # for people: what it was taken back for, such as a check that failed
 
 
 class Facts(NamedTuple):

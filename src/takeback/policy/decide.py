@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from takeback.errors import Refused
 from takeback.model.ruling import NO_RULE, Asks, PolicyAnswer, Ruling
@@ -36,6 +36,13 @@ class Condition(Protocol):
 
 
 Conditions = Callable[[str], Condition]
+
+
+class InForce(NamedTuple):
+    """The policy that counts for a change, and how its conditions are asked."""
+
+    policy: Policy
+    conditions: Conditions
 
 
 def no_conditions(text: str) -> Condition:

@@ -54,7 +54,7 @@ class _Made(NamedTuple):
 
 
 class Undoing(Protocol):
-    def __call__(self, effect: str) -> UndoResult: ...
+    def __call__(self, effect: str, *, why: str) -> UndoResult: ...
 
 
 def canary(
@@ -147,7 +147,7 @@ def _settled(target: Any, made: _Made, why: str, undo: Undoing) -> CanaryTarget:
         return CanaryTarget(target, CanaryOutcome.MADE, made.effects)
     for effect in reversed(made.effects):
         try:
-            result = undo(effect)
+            result = undo(effect, why=why)
         except (Stopped, InDoubt, LeaseLost):
             raise
         except TakebackError as error:

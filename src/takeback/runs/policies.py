@@ -12,7 +12,7 @@ from takeback.model.resource import SCHEME, file_resource, home, path_of
 from takeback.storage.store import Store
 
 if TYPE_CHECKING:
-    from takeback.engine.ruling import InForce
+    from takeback.policy.decide import InForce
     from takeback.policy.rules import Policy
     from takeback.runs.policy_files import PolicyFiles
 
@@ -70,8 +70,7 @@ class Policies:
         policy = self.files.policy(tuple(found), projects)
         if not policy.layers:
             return None
-        from takeback.engine.ruling import InForce
-        from takeback.policy.decide import no_conditions
+        from takeback.policy.decide import InForce, no_conditions
 
         if any(
             rule.when for layer in policy.layers for rule in (*layer.rules, *(b.rule for b in layer.budgets))

@@ -351,10 +351,11 @@ class Run:
         with_needs: bool = False,
         on_conflict: str = "refuse",
         paths: "Sequence[Path] | None" = None,
+        why: str = "",
     ) -> UndoResult:
         """Undo one effect of this run, everything after a checkpoint, or everything not accepted. With `paths`, only
-        these paths of the effect, with everything below them."""
-        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
+        these paths of the effect, with everything below them. `why` is recorded with it."""
+        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), why=why)
         return undo.undo(self._core, effect, to, paths, wishes, dry_run)
 
     def canary(

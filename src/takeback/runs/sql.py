@@ -191,7 +191,7 @@ class Sql:
             if self._holds:
                 self._asked = max(self._asked, ruling, key=lambda one: list(PolicyAnswer).index(one.answer))
             else:
-                refuse_unheld(effect.change, ruling, SQL)
+                refuse_unheld(effect.change, ruling, SQL.name)
 
     @renamed(says="summary")
     @contextmanager
@@ -243,6 +243,7 @@ class Sql:
         terms = Terms(key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked)
         known = Known(statement=statement)
         terms = terms._replace(held_back=core.uninterrupted, give_way=core.give_way, known=known)
+        terms = terms._replace(asked_at=core.now(), patience=core.settings.approval_seconds * 1_000_000)
         with self._made(change, terms) as made:
             yield made
 
@@ -385,9 +386,10 @@ class ReviewedSql(Sql):
             return effect._replace(state=State.ABORTED)
         until = time.time_ns() + int(self._limit * 1e9) if shown.how == OPEN else 0
         if self._asked is not NO_RULE:
-            from takeback.engine.gate import asked_by_rule
+            from takeback.engine.gate import TermsOfAsking, asked_by_rule
 
-            effect, self._asked = effect._replace(change=asked_by_rule(effect.change, self._asked)), NO_RULE
+            asking = TermsOfAsking(core.now(), core.settings.approval_seconds * 1_000_000, self._asked)
+            effect, self._asked = asked_by_rule(core.parts, effect, asking), NO_RULE
         effect = review.propose(core.parts, core.lease, effect, shown, until)
         try:
             self._reviewing.hold(effect, self._limit)

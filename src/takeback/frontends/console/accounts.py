@@ -10,7 +10,7 @@ import stat
 from typing import Any
 
 from takeback.errors import Corrupt, Misuse, Refused
-from takeback.frontends.console.visit import Role
+from takeback.frontends.console.visitor import Role
 
 _COST, _BLOCK, _LANES = 1 << 15, 8, 1
 _MEMORY = 64 << 20

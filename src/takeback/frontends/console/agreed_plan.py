@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import opened_of, prompts, sessions
-from takeback.errors import Drifted, Misuse
+from takeback.errors import Drifted, Misuse, Refused
 from takeback.model.change import OnConflict
-from takeback.model.effect import State
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
 from takeback.model.plan import Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import canonical
 from takeback.model.resource import SCHEME, path_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.runs.prompts import AgentSession, Prompt
 
+_OF_A_MACHINE = (SCHEME, "sqlite:")
 _MOST_LOOKED_AT = 5_000  # files of a forced undo whose present state is part of the digest
 
 
@@ -79,6 +81,16 @@ def prompt_of(tb: "Takeback", id: str) -> "Prompt":
 
 def planned(tb: "Takeback", wish: UndoWish, dry_run: bool = True) -> UndoResult:
     what = meant(tb, wish)
+    _refuse_out_of_reach(tb, wish.verb, _named_by(tb, wish, what))
+    plan = _made(tb, wish, what, dry_run)
+    if dry_run:
+        _refuse_out_of_reach(tb, wish.verb, plan.effects)
+    return plan
+
+
+def _made(
+    tb: "Takeback", wish: UndoWish, what: "Sequence[str] | RunInfo | AgentSession | Prompt", dry_run: bool
+) -> UndoResult:
     if wish.verb == "redo":
         undone = wish.effects[0] if len(wish.effects) == 1 else _undos(tb, wish)
         return tb.redo(undone, dry_run=dry_run, on_conflict=wish.on_conflict.value)
@@ -90,6 +102,44 @@ def planned(tb: "Takeback", wish: UndoWish, dry_run: bool = True) -> UndoResult:
         on_conflict=wish.on_conflict.value,
         paths=[os.fsdecode(path_of(one)) for one in wish.paths] if wish.paths else None,
     )
+
+
+def _named_by(
+    tb: "Takeback", wish: UndoWish, what: "Sequence[str] | RunInfo | AgentSession | Prompt"
+) -> Iterator[Effect]:
+    """Those on another machine, before anything is looked at on this one."""
+    if wish.effects:
+        yield from map(tb.effect, wish.effects)
+        return
+    if isinstance(what, RunInfo):
+        runs = {what.id}
+    else:
+        runs = {info.id for info in getattr(what, "runs", ())} or {wish.prompt and _run_of(tb, wish.prompt)}
+    for run in runs:
+        if run and tb.store.elsewhere(run):
+            yield from tb.store.journal.effects(Query(run=run, states=(State.DONE, State.UNDONE)))
+
+
+def _run_of(tb: "Takeback", prompt: str) -> str:
+    from takeback.runs.prompts import prompt_named
+
+    return prompt_named(tb.store.journal, prompt, None, None).point.run
+
+
+def is_out_of_reach(tb: "Takeback", effect: Effect) -> bool:
+    """Its files are those of another machine; a path of the same name may be something else here."""
+    resources = (effect.change.resource, *(one.resource for one in effect.targets[:1]))
+    return any(one.startswith(_OF_A_MACHINE) for one in resources) and tb.store.elsewhere(effect.run)
+
+
+def _refuse_out_of_reach(tb: "Takeback", verb: str, effects: Iterable[Effect]) -> None:
+    for one in effects:
+        if is_out_of_reach(tb, one):
+            raise Refused(
+                f"{one.change.summary} was done on another machine. Its files are there, not here.",
+                hint=f"Nothing was changed. On that machine: `takeback {verb} {short(one.id)}`.",
+                effect=one.id,
+            )
 
 
 def _undos(tb: "Takeback", wish: UndoWish) -> UndoResult:

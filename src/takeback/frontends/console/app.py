@@ -20,7 +20,8 @@ from takeback.frontends.console.entrance import same
 from takeback.frontends.console.guard import ConsoleGuard, ConsolePlace
 from takeback.frontends.console.live import News
 from takeback.frontends.console.paper import HERE, environment
-from takeback.frontends.console.visit import Answer, Console, Redirected, Role, Shown, Visit, Visitor
+from takeback.frontends.console.visit import Answer, Console, Redirected, Shown, Visit
+from takeback.frontends.console.visitor import Role, Visitor
 
 _V, _A, _O = Role.VIEWER, Role.APPROVER, Role.OPERATOR
 GETS: Mapping[str, Callable[[Visit], Answer]] = {

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.adapters.protocol import traits_of
 from takeback.errors import Misuse
 from takeback.frontends.cli.output.log_table import partly_undone
+from takeback.frontends.console.agreed_plan import is_out_of_reach
 from takeback.frontends.console.graph import neighbours_of, picture
 from takeback.frontends.console.sides import parts_or_why
 from takeback.frontends.console.signed import hand_of
 from takeback.frontends.console.timeline import amount_of
-from takeback.frontends.console.visit import Answer, Redirected, Role, Shown, Visit
+from takeback.frontends.console.visit import Answer, Redirected, Shown, Visit
+from takeback.frontends.console.visitor import Role
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.record import Record
 from takeback.model.remedy import Strategy
@@ -55,6 +57,7 @@ def page(visit: Visit) -> Answer:
     parts, more, trouble = parts_or_why(tb, effect)
     undone = partly_undone(tb, [effect]).get(effect.id, ())
     run = next(tb.store.journal.runs((effect.run,)), None)
+    out_of_reach = is_out_of_reach(tb, effect)
     data: dict[str, Any] = {
         "effect": effect,
         "run": run,
@@ -70,9 +73,14 @@ def page(visit: Visit) -> Answer:
         "deeds": deeds(effect) if visit.visitor.role.may(Role.OPERATOR) else (),
         "waits": waits_for_approval(effect),
         "calls": traits_of(effect.change).calls,
-        "can_undo": effect.state is State.DONE and not effect.forgotten and not effect.is_elsewhere,
-        "can_redo": effect.state is State.UNDONE and bool(effect.undone_by),
+        "can_undo": effect.state is State.DONE
+        and not (effect.forgotten or effect.is_elsewhere or out_of_reach),
+        "can_redo": effect.state is State.UNDONE and bool(effect.undone_by) and not out_of_reach,
         "elsewhere": tb.store.elsewhere(effect.run),
+        "out_of_reach": out_of_reach,
+        "taken_back": next(tb.store.journal.effects(Query(ids=(effect.undone_by,))), None)
+        if effect.undone_by
+        else None,
     }
     return Shown("effect.html", data)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from takeback.errors import Denied, Unavailable
 from takeback.frontends.console.accounts import Accounts
-from takeback.frontends.console.visit import Role, Visitor
+from takeback.frontends.console.visitor import Role, Visitor
 from takeback.model.person import KnownBy, Person
 
 IDLE_SECONDS = 12 * 3600

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from takeback.errors import TakebackError, Unavailable
-from takeback.frontends.console.visit import Visitor
+from takeback.frontends.console.visitor import Visitor
 from takeback.model.ids import new_id
 from takeback.model.progress import Progress
 

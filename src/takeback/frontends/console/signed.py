@@ -11,7 +11,7 @@ from takeback.model.run import Lease
 from takeback.storage.protocols import Journal
 
 if TYPE_CHECKING:
-    from takeback.frontends.console.visit import Visitor
+    from takeback.frontends.console.visitor import Visitor
 
 # What follows from a decision is found by its run; what an adapter did has no other author than that run.
 _SIGNED = (

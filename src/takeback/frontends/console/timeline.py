@@ -35,6 +35,7 @@ class TimelineLine(NamedTuple):
     link: str  # of the heading
     amount: str
     partly: bool
+    because: str = ""  # it was taken back
 
 
 class FoundEffects(NamedTuple):
@@ -152,12 +153,21 @@ def lines(tb: "Takeback", effects: Sequence[Effect]) -> Iterator[TimelineLine]:
     runs = {info.id: info for info in tb.store.journal.runs(ids)} if ids else {}
     under = prompts_around(tb.store.journal, effects, runs)
     parted = partly_undone(tb, effects)
+    why = _why_taken_back(tb, effects)
     before = ""
     for effect in effects:
         heading, link = _heading(effect, runs, under)
         shown = "" if heading == before else heading
-        yield TimelineLine(effect, shown, link, amount_of(effect), effect.id in parted)
+        partly, because = effect.id in parted, why.get(effect.undone_by, "")
+        yield TimelineLine(effect, shown, link, amount_of(effect), partly, because)
         before = heading
+
+
+def _why_taken_back(tb: "Takeback", effects: Sequence[Effect]) -> dict[str, str]:
+    """By undo, where someone or a check said it."""
+    undos = tuple(one.undone_by for one in effects if one.undone_by)
+    found = tb.store.journal.effects(Query(ids=undos)) if undos else ()
+    return {one.id: one.change.undo.why for one in found if one.change.undo.why}
 
 
 def _heading(

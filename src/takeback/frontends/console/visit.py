@@ -1,11 +1,10 @@
 """Who looks at the console, what they ask for, and what a page answers."""
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
-from takeback.model.person import Person, recorded
+from takeback.frontends.console.visitor import Visitor
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -14,30 +13,6 @@ if TYPE_CHECKING:
     from takeback.frontends.console.jobs import Jobs
 
 _LONGEST = 4_000  # characters of one field of a form or an address
-
-
-class Role(StrEnum):
-    """Each may do what those before it may."""
-
-    VIEWER = "viewer"  # looks
-    APPROVER = "approver"  # approves, denies and stops
-    OPERATOR = "operator"  # takes back, brings back, settles, recovers
-
-    def may(self, needed: "Role") -> bool:
-        ranks = list(Role)
-        return ranks.index(self) >= ranks.index(needed)
-
-
-class Visitor(NamedTuple):
-    person: Person
-    role: Role
-    session: str  # digest of the cookie
-    csrf: str  # comes back with each form
-
-    @property
-    def said(self) -> dict[str, str]:
-        """As a record keeps it."""
-        return {**recorded(self.person), "role": self.role.value}
 
 
 class Console(NamedTuple):

@@ -124,7 +124,7 @@ def _serve(asked: Asked, wishes: "ServingWishes") -> int:
 
 def _accounts(asked: Asked) -> int:
     from takeback.frontends.console.accounts import Accounts, default_place
-    from takeback.frontends.console.visit import Role
+    from takeback.frontends.console.visitor import Role
 
     options = asked.options
     accounts = Accounts(options.accounts or default_place())

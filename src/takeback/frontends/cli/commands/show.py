@@ -79,6 +79,7 @@ def _show(asked: Asked) -> int:
             ("Leaves", clean(effect.remedy.residue) if effect.remedy else ""),
             ("Outside", clean(", ".join(effect.outside))),
             ("Undoes", short(effect.undoes)),
+            ("Because", clean(effect.change.undo.why)),
             ("Saved", _overwritten(tb, effect)),
             ("Needs", ", ".join(short(id) for id in effect.needs)),
             ("Key", clean(effect.key)),

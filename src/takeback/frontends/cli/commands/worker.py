@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import opened_of
 from takeback.api.store import now
-from takeback.api.workflows import worker_for
+from takeback.api.workers import worker_for
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import Asked, Command, Does, flag, option, positional
 from takeback.frontends.cli.output.screen import clean, counted, warn
