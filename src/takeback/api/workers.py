@@ -44,9 +44,13 @@ def worker_for(opened: OpenStore, workflows: "dict[str, Workflow]", concurrency:
     return Worker(place, workflows, concurrency, opened.say)
 
 
+_ALERTS_EACH = 30_000_000  # microseconds between two looks of a worker at what is wrong
+
+
 def _tell_and_wait(opened: OpenStore, seconds: float) -> None:
+    """A worker that has nothing to do tells people of what waits for them."""
     if people_are_told():
         from takeback.api.notices import tell_people
 
-        tell_people(opened)
+        tell_people(opened, each=_ALERTS_EACH)
     opened.store.wait_for_work(seconds)
