@@ -18,7 +18,8 @@ import takeback
 from takeback.api import notices, opened_of
 from takeback.api.alert_notices import TOLD
 from takeback.api.answers import load_key, new_key, signed_answer
-from takeback.api.notices import OUTBOX, Notice, next_try, tell_people
+from takeback.api.delivery import Notice
+from takeback.api.notices import OUTBOX, next_try, tell_people
 from takeback.api.store import now
 from takeback.model.approver import Approver, Mail, People, Webhook, people_from
 from takeback.storage.verify_note import LastVerified, note_verified

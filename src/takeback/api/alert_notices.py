@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from takeback.api.notices import (
+from takeback.api.delivery import (
     DESKTOP,
     MAIL,
     Notice,

@@ -1,7 +1,5 @@
 """Telling people of what waits for them: an outbox in the store, sent at least once, tried again until decided."""
 
-import hashlib
-import hmac
 import json
 import os
 import sys
@@ -10,9 +8,20 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api.answers import answer, request_of
+from takeback.api.delivery import (
+    DESKTOP,
+    MAIL,
+    Notice,
+    as_line,
+    post,
+    receivers_of,
+    send_mail,
+    show_on_desktop,
+    until_next,
+)
 from takeback.api.store import OpenStore, now
-from takeback.errors import Misuse, TakebackError
-from takeback.model.approver import Mail, People, Webhook
+from takeback.errors import TakebackError
+from takeback.model.approver import People, Webhook
 from takeback.model.descriptor import Descriptor
 from takeback.model.ids import short
 from takeback.storage import disk
@@ -22,11 +31,6 @@ if TYPE_CHECKING:
     from takeback.model.effect import Effect
 
 OUTBOX = "outbox.json"  # in the store's directory on this machine: which receiver heard of which proposal
-MAIL, DESKTOP = "mail", "desktop"
-_SECOND = 1_000_000
-_FIRST, _LONGEST = 5 * _SECOND, 900 * _SECOND  # between two tries
-_PATIENCE = 5.0  # seconds that a receiver may take
-_MOST = 1 << 20  # bytes of its answer
 _RECEIVED_LATER = 202  # it has it, and may have an answer when it is asked again
 
 
@@ -34,16 +38,6 @@ class Told(NamedTuple):
     tries: int = 0
     next: int = 0  # microseconds since 1970
     done: bool = False
-
-
-class Notice(NamedTuple):
-    """One message about a proposal or an alert, sent or not."""
-
-    effect: str
-    receiver: str
-    trouble: str = ""  # why it did not arrive
-    answered: bool = False
-    alert: str = ""
 
 
 def tell_people(opened: OpenStore, at: int = 0, each: int = 0) -> list[Notice]:
@@ -91,19 +85,10 @@ def _told(opened: OpenStore, people: People, at: int) -> Iterator[Notice]:
                 break
 
 
-def until_next(tries: int) -> int:
-    return min(_FIRST << min(tries, 16), _LONGEST)
-
-
 def _waiting(opened: OpenStore) -> "list[Proposal]":
     from takeback.engine.approval import proposals
 
     return [one for one in proposals(opened.parts, now()) if not one.decision and not one.never]
-
-
-def receivers_of(people: People) -> list[str]:
-    others = [MAIL] if people.mail.to else []
-    return [*(one.name for one in people.webhooks), *others, *([DESKTOP] if people.desktop else [])]
 
 
 def _send(
@@ -144,41 +129,6 @@ def _posted(opened: OpenStore, hook: Webhook, proposal: "Proposal", tries: int) 
     return Notice(effect.id, hook.name), code == _RECEIVED_LATER
 
 
-def post(hook: Webhook, body: bytes) -> tuple[int, bytes]:
-    """The status and the answer. It follows no redirect: the address in the file is the receiver."""
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
-    from urllib.parse import urlsplit
-
-    url = urlsplit(hook.url)
-    headers = {"Content-Type": "application/json", "User-Agent": "takeback"}
-    if secret := _secret(hook):
-        headers["Takeback-Signature"] = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
-    kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
-    connection = kind(url.hostname or "", url.port, timeout=_PATIENCE)
-    try:
-        connection.request("POST", f"{url.path or '/'}{f'?{url.query}' if url.query else ''}", body, headers)
-        said = connection.getresponse()
-        return said.status, said.read(_MOST)
-    except HTTPException as error:
-        raise OSError(f"{hook.url} does not speak HTTP: {type(error).__name__}") from error
-    finally:
-        connection.close()
-
-
-def _secret(hook: Webhook) -> bytes:
-    kind, _, name = hook.secret.partition(":")
-    if not hook.secret:
-        return b""
-    if kind == "env" and name in os.environ:
-        return os.environb[os.fsencode(name)]
-    if kind == "file":
-        with open(name, "rb") as file:
-            return file.read(_MOST).strip()
-    raise Misuse(
-        f"{hook.file}: the secret of webhook {hook.name} is not there.", hint='Say "env:NAME" or "file:PATH".'
-    )
-
-
 def _in_words(proposal: "Proposal") -> str:
     """For channels that only tell. There is no link in it that decides."""
     effect = proposal.effect
@@ -191,37 +141,6 @@ def _in_words(proposal: "Proposal") -> str:
         f"Decide: takeback approve {name}   or   takeback deny {name}",
     ]
     return "".join(f"{as_line(line)}\n" for line in lines)
-
-
-def as_line(text: str) -> str:
-    """One line, without secrets: mail and desktop are read by more than those who decide."""
-    from takeback.policy.secrets import masked
-
-    return "".join(c if c.isprintable() else " " for c in masked(text))
-
-
-def send_mail(mail: Mail, text: str, subject: str) -> None:
-    import smtplib
-    from email.message import EmailMessage
-
-    message = EmailMessage()
-    message["From"], message["To"] = mail.sender, ", ".join(mail.to)
-    message["Subject"] = as_line(subject)[:200]
-    message.set_content(text)
-    host, _, port = mail.server.partition(":")
-    with smtplib.SMTP(host, int(port or 25), timeout=_PATIENCE) as server:
-        server.send_message(message)
-
-
-def show_on_desktop(title: str, text: str) -> None:
-    import subprocess
-
-    shown = subprocess.run(
-        ["notify-send", "--app-name=takeback", "--", as_line(title)[:100], text],
-        check=False, timeout=_PATIENCE, capture_output=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    if shown.returncode:
-        raise OSError(f"notify-send failed: {os.fsdecode(shown.stderr).strip()}")
 
 
 # The outbox.

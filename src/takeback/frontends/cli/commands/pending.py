@@ -14,7 +14,7 @@ from takeback.model.ids import short
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
-    from takeback.api.notices import Notice
+    from takeback.api.delivery import Notice
 
 
 def _pending(asked: Asked) -> int:
