@@ -3,6 +3,7 @@ without a daemon, within a second."""
 
 import json
 import os
+import pwd
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from tests.agents.talk import Talk, ran
 from tests.agents.test_hosts_answering import answered
 
 REASON = "it deletes too much"
+BEA = f"{pwd.getpwuid(os.getuid()).pw_name} (bea)"  # the account of these tests, and the name that was typed
 SAID = (
-    "takeback: Agent claude-code was stopped by bea: it deletes too much. No call of it is let through. Do not try "
+    f"takeback: Agent claude-code was stopped by {BEA}: it deletes too much. No call of it is let through. Do not try "
     "again, and do not look for another way; inform the person. A person lifts it with `takeback stop --lift --agent "
     "claude-code`."
 )
@@ -105,7 +107,7 @@ def test_with_a_run_the_whole_conversation_stops_and_no_other(talk: Talk) -> Non
     stop(talk, run=run.id)
     while not (refusal := denied(talk)):
         pass
-    assert refusal.startswith(f"takeback: Run {run.id[:8]} was stopped by bea")
+    assert refusal.startswith(f"takeback: Run {run.id[:8]} was stopped by {BEA}")
     other = talk.session
     talk.session = "s-2"
     assert not denied(talk)
@@ -132,7 +134,7 @@ def test_the_person_and_the_model_read_it_with_the_next_prompt(talk: Talk) -> No
 def test_no_host_is_told_how_to_switch_takeback_off(name: str, kind: Kind) -> None:
     reply = answered(name, kind, Answer(refusal=SAID, final=True))
     assert "hook uninstall" not in reply.stdout + reply.stderr
-    assert "stopped by bea" in reply.stdout + reply.stderr
+    assert f"stopped by {BEA}" in reply.stdout + reply.stderr
 
 
 @pytest.mark.root
@@ -161,6 +163,6 @@ def test_a_command_in_the_agents_sandbox_is_ended(talk: Talk, tmp_path: Path) ->
     stop(talk, agent="claude-code")
     _, err = child.communicate(timeout=60)
     assert child.returncode == 125
-    assert "Agent claude-code was stopped by bea" in err
+    assert f"Agent claude-code was stopped by {BEA}" in err
     assert not (talk.project / "three").exists()
     assert ran(["true"], talk.project).returncode == 0

@@ -10,13 +10,12 @@ import takeback
 from takeback.adapters.file.changes import write_change
 from takeback.api import opened_of
 from takeback.engine.approvable import challenge
-from takeback.policy.decide import InForce
 from takeback.engine.write import Terms, do
 from takeback.model.approver import People
 from takeback.model.person import KnownBy, Person
 from takeback.model.ruling import Asks, PolicyAnswer, Ruling
-from takeback.policy.decide import no_conditions
-from takeback.policy.rules import Layer, Level, Policy, Rule
+from takeback.policy.decide import InForce, no_conditions
+from takeback.policy.rules import Layer, Level, Policy, PolicyRule
 from takeback.runs.run import Run, core_of
 
 ASK = Ruling(PolicyAnswer.ASK, "config files", "takeback.toml:3")
@@ -40,7 +39,7 @@ def writes(
 def only(ruling: Ruling) -> InForce:
     """A policy of one rule, which matches everything."""
     asks = ruling.asks
-    rule = Rule(
+    rule = PolicyRule(
         ruling.rule, 3, ruling.answer.value, asks=(asks.people, asks.of, asks.seconds, asks.challenge)
     )
     return InForce(Policy((Layer(Level.USER, "takeback.toml", "", (rule,)),)), no_conditions)

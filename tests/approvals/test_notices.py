@@ -16,10 +16,12 @@ import pytest
 
 import takeback
 from takeback.api import notices, opened_of
+from takeback.api.alert_notices import TOLD
 from takeback.api.answers import load_key, new_key, signed_answer
 from takeback.api.notices import OUTBOX, Notice, next_try, tell_people
 from takeback.api.store import now
 from takeback.model.approver import Approver, Mail, People, Webhook, people_from
+from takeback.storage.verify_note import LastVerified, note_verified
 from tests.agents.talk import until
 from tests.approvals.asking import with_people
 from tests.calls import post
@@ -315,3 +317,80 @@ def test_the_one_who_asks_does_not_wait_for_the_receiver(
 def test_a_slip_in_the_file_is_said(text: dict[str, Any]) -> None:
     with pytest.raises(takeback.Misuse, match=r"config\.toml"):
         people_from(text, "config.toml")
+
+
+# Alerts.
+
+
+def found(tb: takeback.Takeback, findings: int) -> None:
+    note_verified(tb.store.path, LastVerified(now(), findings, "a blob is missing"))
+
+
+def test_an_alert_is_told_once_when_it_opens_and_once_when_it_is_over(
+    tb: takeback.Takeback, receiver: Receiver
+) -> None:
+    hooked(tb, Webhook("chat", receiver.url))
+    told(tb)
+    receiver.heard.clear()
+
+    sent = [one for findings in (2, 2, 0, 0) for one in (found(tb, findings), told(tb))[1]]
+
+    assert [(one.receiver, one.alert, one.trouble) for one in sent] == [
+        ("chat", "verification-failed", "")
+    ] * 2
+    events = [(one["takeback"], one["event"], one["severity"]) for one in receiver.heard]
+    assert events == [("alert 1", "alert-opened", "critical"), ("alert 1", "alert-closed", "critical")]
+    assert "a blob is missing" in receiver.heard[0]["says"]
+    assert next_try(opened_of(tb)) is None
+
+
+def test_an_alert_is_told_later_to_a_receiver_that_is_down(tb: takeback.Takeback, receiver: Receiver) -> None:
+    hooked(tb, Webhook("chat", receiver.url))
+    told(tb)
+    found(tb, 1)
+    receiver.code = 500
+    assert "answered 500" in told(tb)[0].trouble
+    assert told(tb) == [] and (next_try(opened_of(tb)) or 0) > now()
+    receiver.code = 200
+    assert [one.trouble for one in told(tb, 6 * SECOND)] == [""]
+    assert told(tb, 60 * SECOND) == [] and next_try(opened_of(tb)) is None
+
+
+def test_one_whose_failed_alert_is_over_is_not_tried_for_ever(
+    tb: takeback.Takeback, receiver: Receiver
+) -> None:
+    hooked(tb, Webhook("chat", receiver.url))
+    told(tb)
+    found(tb, 1)
+    receiver.code = 500
+    told(tb)
+    found(tb, 0)
+    assert told(tb, 6 * SECOND) == [] and next_try(opened_of(tb)) is None
+
+
+def test_an_idle_worker_looks_for_alerts_now_and_then_and_does_not_tell_twice(
+    tb: takeback.Takeback, receiver: Receiver
+) -> None:
+    hooked(tb, Webhook("chat", receiver.url))
+    tell_people(opened_of(tb), now(), each=30 * SECOND)
+    found(tb, 1)
+    later = now() + 31 * SECOND
+
+    assert tell_people(opened_of(tb), now(), each=30 * SECOND) == []
+    assert [one.alert for one in tell_people(opened_of(tb), later, each=30 * SECOND)] == [
+        "verification-failed"
+    ]
+    assert told(tb) == []
+
+
+def test_a_note_of_what_was_told_that_is_broken_tells_once_more(
+    tb: takeback.Takeback, receiver: Receiver
+) -> None:
+    """Rather twice than never: so does a process that was killed between sending and noting."""
+    hooked(tb, Webhook("chat", receiver.url))
+    found(tb, 1)
+    told(tb)
+    for content in (b"", b"[]", b'[1, {"chat": 7}]', b'[1, {"chat": [[["x"]], 0, 0]}]'):
+        Path(tb.path, TOLD).write_bytes(content)
+        assert [one.alert for one in told(tb)] == ["verification-failed"]
+    assert told(tb) == []

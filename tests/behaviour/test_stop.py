@@ -1,6 +1,7 @@
 """A stop holds at every door, for whom it is meant and for nobody else, until it is lifted; what is under way ends."""
 
 import os
+import pwd
 import socket
 import sqlite3
 import subprocess
@@ -21,6 +22,8 @@ from takeback.runs.stopped import ended_by_stop
 from tests.behaviour.conftest import Scene
 
 REASON = "it deletes too much"
+
+BEA = f"{pwd.getpwuid(os.getuid()).pw_name} (bea)"  # the account of these tests, and the name that was typed
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def test_an_agent_that_is_stopped_is_refused_with_who_and_why(scene: Scene) -> N
     with pytest.raises(Stopped) as refused, scene.tb.run("more", agent="writer") as run:
         run.write(scene.world / "a", "new")
 
-    assert str(refused.value) == "Agent writer was stopped by bea: it deletes too much."
+    assert str(refused.value) == f"Agent writer was stopped by {BEA}: it deletes too much."
     assert refused.value.hint == (
         "Nothing was changed. A person lifts it with `takeback stop --lift --agent writer`."
     )
@@ -112,7 +115,7 @@ def test_another_process_learns_of_it_within_a_second(scene: Scene) -> None:
     said, _ = child.communicate(timeout=60)
 
     seconds = float(said.split()[0]) - at
-    assert "stopped by bea" in said
+    assert f"stopped by {BEA}" in said
     assert seconds < 1
 
 
@@ -339,8 +342,9 @@ def test_every_stop_and_lift_is_a_record_with_who_and_why(scene: Scene) -> None:
     scene.tb.lift(by="cyn", why="repaired")
 
     stop, lift = scene.tb.store.journal.records(run=STORE, kinds=(Kind.STOP, Kind.LIFT))
-    assert (stop.body["agent"], stop.body["by"], stop.body["why"]) == ("writer", "bea", REASON)
-    assert (lift.body["stops"], lift.body["by"], lift.body["why"]) == ([stop.seq], "cyn", "repaired")
+    assert (stop.body["agent"], stop.body["remark"], stop.body["why"]) == ("writer", "bea", REASON)
+    assert (lift.body["stops"], lift.body["remark"], lift.body["why"]) == ([stop.seq], "cyn", "repaired")
+    assert stop.body["by"] == lift.body["by"] == pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.mark.parametrize("asked", [{}, {"agent": "a", "everything": True}, {"agent": " "}, {"agent": 3}])

@@ -52,6 +52,8 @@ COMMAND_LINE = {
     "deny": "--dry-run",
     "settle": "--dry-run --accept-residue --why",
     "stop": "--agent --run --all --lift --list --why --dry-run",
+    "policy": "",
+    "config": "",
     "recover": "--dry-run",
     "verify": "--read-data",
     "events": "--follow --after --since --only --run --agent --metrics",
@@ -65,7 +67,7 @@ COMMAND_LINE = {
     "console": "--port --host --open --team",
 }
 COMMANDS_TO_COME = {
-    "config", "environment", "iac", "mcp", "policy",
+    "environment", "iac", "mcp",
 }  # fmt: skip
 OPTIONS_TO_COME = {"": "--on"}
 

@@ -48,6 +48,7 @@ COMMANDS = {
     "forget": "forget --dry-run",
     "sweep": "sweep",
     "redact": "redact @~1 --dry-run",
+    "config": "config list",
     "policy": "policy check",
     "audit": "audit verify",
     "store": "store make",

@@ -22,7 +22,10 @@ PYTHON = re.compile(
     re.VERBOSE,
 )
 SHELL = re.compile(r"--\S+=\S*|/\S+=\S*|\blog_bin_\S+=1")  # --set /key=VALUE; a setting of a server
-NO_ADVICE = re.compile(r"select |update |using |case |set |pragma |\(select |'|__takeback", re.IGNORECASE)
+NO_ADVICE = re.compile(
+    r"<[!a-z]|viewBox=|application/|select |update |using |case |set |pragma |\(select |'|__takeback",
+    re.IGNORECASE,
+)
 
 # By module: what only Python code can get wrong, so that no command raises it.
 DECLARES = "the declaration of an action or a workflow, when its module is imported"
@@ -35,6 +38,7 @@ ONLY_PYTHON = {
     "adapters/call/functions.py": DECLARES,
     "api/__init__.py": ARGUMENT,
     "api/halts.py": ARGUMENT,
+    "api/rehearse.py": ARGUMENT,
     "api/workflows.py": ARGUMENT,
     "audit/rows.py": ARGUMENT,
     "engine/guards.py": ARGUMENT,

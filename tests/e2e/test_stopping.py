@@ -1,6 +1,7 @@
 """`takeback stop`: what it prints, and that it ends what runs in other processes within a second."""
 
 import os
+import pwd
 import socket
 import subprocess
 import time
@@ -14,6 +15,8 @@ from tests.e2e.conftest import COMMAND, CommandLine, Said, surroundings
 from tests.world import World
 
 REASON = "it deletes too much"
+
+BEA = f"{pwd.getpwuid(os.getuid()).pw_name} (bea)"  # the account of these tests, and the name that was typed
 
 
 class Running:
@@ -78,22 +81,22 @@ def test_it_says_what_is_stopped_and_how_to_lift_it(takeback: CommandLine) -> No
     ]
     refused = takeback("write", "a", input="x")
     assert (refused.code, refused.out) == (3, "")
-    assert "Agent cli was stopped by bea: it deletes too much." in refused.err
+    assert f"Agent cli was stopped by {BEA}: it deletes too much." in refused.err
     again = takeback.done("stop", "--agent", "cli")
     assert "It was stopped already" in again.out
-    assert "by bea" in takeback.done("stop", "--list").out
+    assert f"by {BEA}" in takeback.done("stop", "--list").out
     lifted = takeback.done("stop", "--lift")
-    assert lifted.out == "Agent cli may work again; it was stopped by bea.\n"
+    assert lifted.out == f"Agent cli may work again; it was stopped by {BEA}.\n"
     takeback.done("write", "a", input="x")
 
 
 def test_status_and_doctor_show_it(takeback: CommandLine) -> None:
     takeback.done("stop", "--all", "--by", "bea", "--why", REASON)
-    assert takeback.done("status").out.startswith("Stopped  Everything, by bea just now")
+    assert takeback.done("status").out.startswith(f"Stopped  Everything, by {BEA} just now")
     (stop,) = takeback.done("status", "--json").json["stops"]
-    assert (stop["agent"], stop["run"], stop["by"], stop["why"]) == ("", "", "bea", REASON)
+    assert (stop["agent"], stop["run"], stop["remark"], stop["why"]) == ("", "", "bea", REASON)
     found = [one for one in takeback("doctor", "--json").json["findings"] if one["name"] == "stopped"]
-    assert found[0]["detail"] == "Everything was stopped by bea: it deletes too much"
+    assert found[0]["detail"] == f"Everything was stopped by {BEA}: it deletes too much"
     assert takeback.done("stop", "--list", "--json").json == [stop]
 
 
@@ -187,7 +190,7 @@ def test_a_command_that_runs_is_ended_within_a_second_and_taken_back(
     seconds = time.monotonic() - at
 
     assert child.returncode == 125
-    assert "Agent cli was stopped by bea: it deletes too much" in err
+    assert f"Agent cli was stopped by {BEA}: it deletes too much" in err
     assert not half(world)
     assert seconds < 5
     assert takeback.done("verify").code == 0

@@ -254,7 +254,7 @@ def test_words_of_other_tools_are_understood(takeback: CommandLine) -> None:
     }.items():  # fmt: skip
         said = takeback(word)
         assert (said.code, said.err.splitlines()[1]) == (2, f"hint: Did you mean `{meant}`?")
-    assert "settings.json" in takeback("config").err
+    assert "`takeback config list`" in takeback("settings").err
     assert "`takeback undo`" in takeback("UNDO").err
     assert takeback("zzzzzz").err.splitlines()[1] == "hint: `takeback help` lists them."
 

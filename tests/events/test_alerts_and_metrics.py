@@ -137,7 +137,7 @@ def test_what_opened_and_what_closed_is_told_once(world: World) -> None:
     with takeback.open() as tb:
         known: dict[str, Alert] = {}
         for findings in (0, 2, 2, 0, 0, 1):
-            note_verified(tb.store.path, LastVerified(now(), findings, "x"))
+            note_verified(tb.store.verify_note, LastVerified(now(), findings, "x"))
             known = tell_changes(tb.store, now(), known, send)
 
     assert told == [("verification-failed", is_open) for is_open in (True, False, True)]
@@ -150,12 +150,13 @@ def test_an_alert_shows_no_secret() -> None:
 
 
 def test_a_note_that_cannot_be_read_or_written_is_none(tmp_path: Path) -> None:
-    assert last_verified(str(tmp_path)) is None
+    note = tmp_path / "x.verified"
+    assert last_verified(str(note)) is None
     for content in (b"", b"{", b"[1]", b'["a", "b", 1, 2]', b"\xff"):
-        (tmp_path / "VERIFIED").write_bytes(content)
-        assert last_verified(str(tmp_path)) is None
+        note.write_bytes(content)
+        assert last_verified(str(note)) is None
     shutil.rmtree(tmp_path)
-    note_verified(str(tmp_path), LastVerified(1, 0))
+    note_verified(str(note), LastVerified(1, 0))
 
 
 @pytest.mark.parametrize("words", [("--metrics",), ("--metrics", "--json")])

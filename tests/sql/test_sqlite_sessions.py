@@ -222,7 +222,9 @@ def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: 
     connection.close()
     allowed = os.access  # root may write everything
     monkeypatch.setattr(
-        os, "access", lambda name, how: allowed(name, how) and (how != os.W_OK or name != str(path))
+        os,
+        "access",
+        lambda name, how, **more: allowed(name, how, **more) and (how != os.W_OK or name != str(path)),
     )
     with takeback.open(tmp_path / "store") as tb, tb.run("agent") as run:
         db = run.sql(f"sqlite:///{path}")

@@ -33,7 +33,7 @@ def test_it_stops_at_its_next_step_and_continues_there_when_lifted(
         (bench.world / f"gate-{step}").touch()
     stopped = until(lambda: (one := bench.look(run)).state.value == "suspended" and one, "that it stops")
 
-    assert "was stopped by bea: wait" in stopped.note
+    assert "(bea): wait" in stopped.note
     made = len(bench.tb.effects(run=run, state="done"))
     assert made == 0  # the step that it was about to make
     bench.tb.lift()

@@ -108,8 +108,8 @@ def refuse_too_many_keys(most: int, keys: int) -> None:
 def _too_many(what: str, most: int, state: str) -> Refused:
     return Refused(
         f"{what}, and no more than {most:,} were declared.",
-        hint=f"{state} If that many are meant, say so first: `takeback sql exec --max-rows N`, or max_rows in "
-        "settings.json (0: no limit).",
+        hint=f"{state} If that many are meant, say so first: `takeback sql exec --max-rows N`, or "
+        "`takeback config set max_rows N` (0: no limit).",
     )
 
 

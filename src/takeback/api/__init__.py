@@ -19,6 +19,7 @@ from takeback.model.resource import Scope
 from takeback.model.run import Checkpoint, OnDeath, RunInfo
 from takeback.runs.scope import opening, resource_of, scope_of
 from takeback.runs.selection import latest_first, name_of
+from takeback.runs.settings_in_force import read_settings
 from takeback.storage.protocols import Query
 from takeback.storage.sqlite.store import Store, default_path, open_store
 
@@ -296,7 +297,9 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, 
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
-    tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
+    store = open_store(os.fspath(path) if path is not None else default_path(), now, blobs)
+    read_settings(store)
+    tb = Takeback(store)
     opened_of(tb).settles = recover
     return tb
 

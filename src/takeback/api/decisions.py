@@ -108,6 +108,7 @@ def discard(
         refuse_unheld(effect, dropped=now)
     if dry_run:
         return tuple(effects)
+    refuse_below_agent("tb.discard", opened.store, holding=False)
     opened.store.use_spare()
     held = [one for one in effects if one.state is not State.DROPPED]
     with _telling_of_the_first(opened, held, "discarded", State.DROPPED, State.ABORTED):
@@ -138,6 +139,8 @@ def _pinned(
 ) -> tuple[Effect, ...]:
     from takeback.runs.held import refuse_unmade
 
+    if not dry_run:
+        refuse_below_agent(f"tb.{kind.value}", opened.store, holding=False)
     effects = _meant(opened, what, dry_run)
     for effect in effects:
         refuse_unmade(effect, f"{kind.value}ned")

@@ -37,21 +37,27 @@ class Told(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """One message about a proposal, sent or not."""
+    """One message about a proposal or an alert, sent or not."""
 
     effect: str
     receiver: str
     trouble: str = ""  # why it did not arrive
     answered: bool = False
+    alert: str = ""
 
 
-def tell_people(opened: OpenStore, at: int = 0) -> list[Notice]:
-    """Send what is due, once each; another process that sends just now is left to it. What could not be sent stays."""
+def tell_people(opened: OpenStore, at: int = 0, each: int = 0) -> list[Notice]:
+    """Send what is due, once each; another process that sends just now is left to it. What could not be sent stays.
+    `each`: alerts are looked for only after so many microseconds."""
     people = opened.parts.people()
     if not people.tells:
         return []
     with _alone(opened.store.path) as mine:
-        return list(_told(opened, people, at or now())) if mine else []
+        if not mine:
+            return []
+        from takeback.api.alert_notices import tell_alerts
+
+        return [*_told(opened, people, at or now()), *tell_alerts(opened, people, at or now(), each)]
 
 
 def next_try(opened: OpenStore) -> int | None:
@@ -59,8 +65,11 @@ def next_try(opened: OpenStore) -> int | None:
     people = opened.parts.people()
     box = _read(opened.store.path)
     waiting = _waiting(opened)
-    due = [box.get(f"{one.effect.id} {name}", Told()) for one in waiting for name in _receivers(people)]
-    return min((one.next for one in due if not one.done), default=None)
+    due = [box.get(f"{one.effect.id} {name}", Told()) for one in waiting for name in receivers_of(people)]
+    from takeback.api.alert_notices import next_of_alerts
+
+    again = next_of_alerts(opened, receivers_of(people))
+    return min((*(one.next for one in due if not one.done), *again), default=None)
 
 
 def _told(opened: OpenStore, people: People, at: int) -> Iterator[Notice]:
@@ -68,19 +77,22 @@ def _told(opened: OpenStore, people: People, at: int) -> Iterator[Notice]:
     names = {one.effect.id for one in waiting}
     box = {key: told for key, told in _read(opened.store.path).items() if key.partition(" ")[0] in names}
     for proposal in waiting:
-        for receiver in _receivers(people):
+        for receiver in receivers_of(people):
             key = f"{proposal.effect.id} {receiver}"
             told = box.get(key, Told())
             if told.done or told.next > at:
                 continue
             sent, again = _send(opened, people, receiver, proposal, told.tries)
-            wait = min(_FIRST << min(told.tries, 16), _LONGEST)
-            box[key] = Told(told.tries + 1, at + wait, not again)
+            box[key] = Told(told.tries + 1, at + until_next(told.tries), not again)
             # Noted after it was sent: killed in between, it is sent once more.
             _write(opened.store.path, box)
             yield sent
             if sent.answered:
                 break
+
+
+def until_next(tries: int) -> int:
+    return min(_FIRST << min(tries, 16), _LONGEST)
 
 
 def _waiting(opened: OpenStore) -> "list[Proposal]":
@@ -89,7 +101,7 @@ def _waiting(opened: OpenStore) -> "list[Proposal]":
     return [one for one in proposals(opened.parts, now()) if not one.decision and not one.never]
 
 
-def _receivers(people: People) -> list[str]:
+def receivers_of(people: People) -> list[str]:
     others = [MAIL] if people.mail.to else []
     return [*(one.name for one in people.webhooks), *others, *([DESKTOP] if people.desktop else [])]
 
@@ -101,9 +113,9 @@ def _send(
     effect = proposal.effect
     try:
         if receiver == MAIL:
-            _mail(people.mail, _in_words(proposal), f"takeback: {effect.change.summary}")
+            send_mail(people.mail, _in_words(proposal), f"takeback: {effect.change.summary}")
         elif receiver == DESKTOP:
-            _desktop(effect.change.summary, _in_words(proposal))
+            show_on_desktop(effect.change.summary, _in_words(proposal))
         else:
             hook = next(one for one in people.webhooks if one.name == receiver)
             return _posted(opened, hook, proposal, tries)
@@ -178,34 +190,34 @@ def _in_words(proposal: "Proposal") -> str:
         f"Look: takeback show {name}",
         f"Decide: takeback approve {name}   or   takeback deny {name}",
     ]
-    return "".join(f"{_shown(line)}\n" for line in lines)
+    return "".join(f"{as_line(line)}\n" for line in lines)
 
 
-def _shown(text: str) -> str:
+def as_line(text: str) -> str:
     """One line, without secrets: mail and desktop are read by more than those who decide."""
     from takeback.policy.secrets import masked
 
     return "".join(c if c.isprintable() else " " for c in masked(text))
 
 
-def _mail(mail: Mail, text: str, subject: str) -> None:
+def send_mail(mail: Mail, text: str, subject: str) -> None:
     import smtplib
     from email.message import EmailMessage
 
     message = EmailMessage()
     message["From"], message["To"] = mail.sender, ", ".join(mail.to)
-    message["Subject"] = _shown(subject)[:200]
+    message["Subject"] = as_line(subject)[:200]
     message.set_content(text)
     host, _, port = mail.server.partition(":")
     with smtplib.SMTP(host, int(port or 25), timeout=_PATIENCE) as server:
         server.send_message(message)
 
 
-def _desktop(title: str, text: str) -> None:
+def show_on_desktop(title: str, text: str) -> None:
     import subprocess
 
     shown = subprocess.run(
-        ["notify-send", "--app-name=takeback", "--", _shown(title)[:100], text],
+        ["notify-send", "--app-name=takeback", "--", as_line(title)[:100], text],
         check=False, timeout=_PATIENCE, capture_output=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if shown.returncode:

@@ -9,7 +9,6 @@ from takeback.errors import Misuse, Unavailable
 from takeback.model.ids import short
 from takeback.model.redaction import SearchText, words_of
 from takeback.model.run import RunInfo
-from takeback.retention import redact as retention
 from takeback.runs.selection import id_of, names_of
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ def redact(
     undone. Their undos and redos go with them. `with_shared`: other effects that need the same content go as well. A
     dry run changes nothing and returns what would go."""
     from takeback.api.upkeep import before_change, finish_redaction
+    from takeback.retention import redact as retention
     from takeback.runs.agent_above import refuse_below_agent
     from takeback.runs.person import person_here
 
@@ -68,6 +68,8 @@ def redact(
 
 def _still_there(opened: OpenStore, found: "Redaction", words: SearchText) -> Iterator[str]:
     """A search of all records and contents, which are compressed in their files, and of every file of the store."""
+    from takeback.retention import redact as retention
+
     again = retention.plan(opened.parts, (), (), words, with_shared=False)
     if again.records or set(again.blobs) - set(found.blobs):
         yield "Another process has recorded the text again: redact once more."

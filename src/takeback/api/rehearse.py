@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.protocol import traits_of
 from takeback.api.store import OpenStore, now
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.effect import Effect
@@ -84,6 +83,7 @@ def _chosen(
 
 def _foreseen(opened: OpenStore, effect: Effect, check: bool) -> Rehearsed:
     """What a dry run says of it: whether it could be tried at all."""
+    from takeback.adapters.protocol import traits_of
     from takeback.engine.rehearse import told_of, unfit
 
     if why := unfit(effect):
@@ -114,6 +114,7 @@ def _looked_at(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
 
 
 def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
+    from takeback.adapters.protocol import traits_of
     from takeback.engine.rehearse import rehearse_at_its_place, told_of, unfit
     from takeback.runs.rehearsals.manifest import places_of, sight, touched_since
 
@@ -154,6 +155,8 @@ def _tried(opened: OpenStore, effects: Sequence[Effect]) -> Rehearsal:
 
 def _lost_layers(opened: OpenStore, effect: Effect) -> str:
     """An undo of a box also goes back to a point that is lost, if the present one is lost too. That helps no one."""
+    from takeback.adapters.protocol import traits_of
+
     if not traits_of(effect.change).boxes:
         return ""
     from takeback.model.box import point_from_json

@@ -102,7 +102,10 @@ def _reader(journal: Journal) -> "EventReader":
 def _loaded_logging() -> Any:
     """The module, if the host has loaded it and anything of ours is heard. Half loaded it has no loggers yet."""
     get: Any = getattr(sys.modules.get("logging"), "getLogger", None)
-    heard = get and any(get(f"takeback.{area}").isEnabledFor(40) for area in _AREAS)
+    # Without a handler Python would print warnings by itself, and takeback prints nothing.
+    heard = get and any(
+        one.hasHandlers() and one.isEnabledFor(40) for one in (get(f"takeback.{area}") for area in _AREAS)
+    )
     return sys.modules["logging"] if heard else None
 
 

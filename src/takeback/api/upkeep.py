@@ -12,6 +12,7 @@ from takeback.model.ids import short
 from takeback.model.mounts import SANDBOX_TRIAL
 from takeback.model.record import Flaw
 from takeback.model.run import OnDeath, RunState
+from takeback.runs.agent_above import refuse_below_agent
 from takeback.runs.selection import id_of, names_of
 from takeback.storage import bodies
 from takeback.storage.owners import killed_commands, myself
@@ -140,10 +141,10 @@ def verify(opened: OpenStore, read_data: bool = False) -> Verified:
     try:
         found = _verified(opened, read_data)
     except Corrupt as error:
-        note_verified(opened.store.path, LastVerified(now(), 1, str(error), read_data))
+        note_verified(opened.store.verify_note, LastVerified(now(), 1, str(error), read_data))
         raise
     first = str(found.findings[0]) if found.findings else ""
-    note_verified(opened.store.path, LastVerified(now(), len(found.findings), first, read_data))
+    note_verified(opened.store.verify_note, LastVerified(now(), len(found.findings), first, read_data))
     return found
 
 
@@ -192,7 +193,14 @@ def forget(
     """Delete the undo data of these effects, or by policy of effects accepted long enough ago."""
     from takeback.retention.forget import by_policy, forget, named
 
+    if not dry_run:
+        refuse_below_agent("tb.forget", opened.store, holding=False)
     if what is None:
+        if opened.store.unclear:
+            raise Misuse(
+                f"What may be forgotten is not known: {opened.store.unclear}",
+                hint="`takeback policy check` says what is wrong in the files.",
+            )
         if not dry_run:
             before_change(opened)
         decisions = by_policy(opened.parts, opened.store.settings, now())
@@ -268,6 +276,11 @@ def sweep(
 
         least = opened.store.settings.grace_seconds if grace is None else grace
         return opened.parts.blobs.sweep(lambda: live(opened.parts), least, dry_run=True)
+    refuse_below_agent("tb.sweep", opened.store, holding=False)
+    return _tidied(opened, grace, baselines)
+
+
+def _tidied(opened: OpenStore, grace: int | None = None, baselines: bool = False) -> int:
     opened.store.use_spare()
     opened.store.refuse_if_suspect()
     return expire_drops(opened) + _swept(opened, grace, baselines)
@@ -318,7 +331,7 @@ def expire_drops(opened: OpenStore) -> int:
     """Erase what was dropped too long ago, or is too much for its project; how many bytes were freed."""
     from takeback.retention.candidates import due, with_their_undos
 
-    decisions = due(opened.parts, opened.store.settings, now())
+    decisions = [] if opened.store.unclear else due(opened.parts, opened.store.settings, now())
     return _give_up(opened, with_their_undos(opened.parts, decisions)) if decisions else 0
 
 
@@ -349,6 +362,8 @@ def keep_up(opened: OpenStore, run: str) -> None:
     """After a run ended well: give up what its time is over for, and bring the store under its limits."""
     from takeback.runs.watch_place import any_unused
 
+    if opened.store.unclear:
+        return
     crowding: list[Verdict] = []
     if opened.store.settings.versions_per_file:
         from takeback.retention import space
@@ -358,7 +373,7 @@ def keep_up(opened: OpenStore, run: str) -> None:
     if crowding or not _within_limits(opened):
         _make_room(opened, crowding)
     elif any_unused(opened.store.path, now() / 1e6):
-        sweep(opened)
+        _tidied(opened)
     expire_drops(opened)
 
 
@@ -375,6 +390,8 @@ def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0)
     from takeback.retention.space import due
     from takeback.runs.watch_place import any_unused, drop_unused
 
+    if opened.store.unclear:
+        return
     settings, limits, space = opened.store.settings, opened.store.limits(), _space(opened, more)
     found = (*due(opened.parts, settings, limits, now(), space), *also)
     if decisions := {one.effect.id: one for one in found}:
@@ -385,7 +402,7 @@ def _make_room(opened: OpenStore, also: "Sequence[Verdict]" = (), more: int = 0)
     opened.looked = LimitsLook(now(), now() + lasts, space.free, room) if room > _MUCH_ROOM else None
     moment = now() / 1e6
     if (space.over(limits)[0] and drop_unused(opened.parts, moment)) or any_unused(opened.store.path, moment):
-        sweep(opened)
+        _tidied(opened)
 
 
 def stay_within_limits(opened: OpenStore) -> None:

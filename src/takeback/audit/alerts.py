@@ -69,7 +69,7 @@ def _found(store: Store, now: int) -> Iterator[Alert]:
 
 
 def _of_store(store: Store) -> Iterator[Alert]:
-    verified = last_verified(store.path)
+    verified = last_verified(store.verify_note)
     if verified and verified.findings:
         many = f" and {verified.findings - 1:,} more" if verified.findings > 1 else ""
         yield Alert(

@@ -134,7 +134,7 @@ def _bytes_in(place: str) -> int:
 
 
 def _ages(store: Store, now: int) -> Iterator[Sample]:
-    if verified := last_verified(store.path):
+    if verified := last_verified(store.verify_note):
         yield Sample("takeback_verify_age_seconds", _seconds(verified.at, now))
         yield Sample("takeback_verify_findings", verified.findings)
     for name, kind in (

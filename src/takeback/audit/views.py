@@ -204,6 +204,7 @@ def stop_json(stop: Stop) -> dict[str, Any]:
         "run": stop.run,
         "conversation": stop.conversation,
         "by": stop.by,
+        "remark": stop.remark,
         "why": stop.why,
         "at": iso(stop.at) if stop.at else None,
     }

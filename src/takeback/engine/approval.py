@@ -232,7 +232,7 @@ def _people(effect: Effect) -> int:
 
 
 def _refuse_person(effect: Effect, by: Person, people: People) -> None:
-    """Whoever may not approve this."""
+    """People who may not approve this."""
     gate = effect.phase.gate or Approvable("")
     several = gate.people > 1
     if gate.of and by.name not in gate.of:

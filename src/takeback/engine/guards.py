@@ -119,6 +119,7 @@ def refuse_assessed(parts: Parts, change: Change, assessment: Assessment, door: 
 
 
 # Files of a policy, by the end of their names: to look at that costs nothing.
+_MAKES = "mkdir"
 _RULES = ("/takeback.toml", "/takeback/config.toml")
 
 
@@ -133,8 +134,12 @@ def policy_says(
     """Where there is no policy, nothing of it is imported."""
     resources = assessment.resources if assessment else known.paths
     around = (change.resource, *resources, known.where)
+<<<<<<< HEAD
+    if parts.rules(run, around) is None and not touches_policy(parts, change, resources):
+=======
     is_own = touches_policy(parts, resources)
     if parts.rules(run, around) is None and not is_own:
+>>>>>>> console
         return NO_RULE
     from takeback.engine.ruling import ruled
 
@@ -151,9 +156,9 @@ def refuse_command(parts: Parts, run: str, agent: str, change: Change, where: st
     return ruling
 
 
-def touches_policy(parts: Parts, resources: Iterable[str]) -> bool:
-    """Whether one of them is a file of rules, or a directory that holds one."""
-    return any(
+def touches_policy(parts: Parts, change: Change, resources: Iterable[str]) -> bool:
+    """Whether one of them is a file of rules, or a directory that holds one and is not only made."""
+    return change.kind != _MAKES and any(
         one.endswith(_RULES) or any(place.startswith(f"{one}/") for place in parts.policy_files)
         for one in resources
     )

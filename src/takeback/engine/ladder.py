@@ -12,7 +12,7 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.errors import Refused
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.person import Person
+from takeback.model.person import Person, recorded
 from takeback.model.record import STORE, Draft, Kind
 from takeback.model.run import Lease
 from takeback.storage.protocols import Journal, Query
@@ -72,7 +72,7 @@ def retried(journal: Journal, before: Sequence[str]) -> None:
         return
     earlier = climbs(journal, before)
     drafts: list[Draft] = []
-    for effect in journal.effects(Query(ids=tuple(before))):
+    for effect in journal.effects(Query(ids=tuple(before), damaged_too=True)):
         mine = [one for one in earlier if one.effect == effect.id]
         if effect.state is not State.STUCK:
             drafts.append(_draft(effect.id, Rung.RETRY, "settled"))
@@ -125,9 +125,7 @@ def with_residue(parts: Parts, effect: Effect) -> Effect:
 def accept_residue(parts: Parts, lease: Lease, effect: Effect, person: Person, why: str) -> None:
     """It stays as it is. An undo is given up, and what it was for is accepted with what is left of it; a change counts
     as made. The reason comes first: killed after it, the same can be said again."""
-    name, known_by, detail, remark = person
-    who = {"by": name, "known_by": known_by.value, "detail": detail, "remark": remark}
-    parts.journal.append(None, [_draft(effect.id, Rung.RESIDUE, "accepted", why, **who)])
+    parts.journal.append(None, [_draft(effect.id, Rung.RESIDUE, "accepted", why, **recorded(person))])
     (effect,) = parts.journal.effects(Query(ids=(effect.id,)))
     effect = whole(parts, effect)
     if effect.state is not State.STUCK:
@@ -136,7 +134,7 @@ def accept_residue(parts: Parts, lease: Lease, effect: Effect, person: Person, w
     if isinstance(adapter, Rester):
         adapter.rest(effect)
     adapter.tidy(effect)
-    body: dict[str, Any] = {"why": f"{name} accepts what is left: {why}", "by": name}
+    body: dict[str, Any] = {"why": f"{person.in_words()} accepts what is left: {why}", **recorded(person)}
     if not effect.is_undo:
         stays = Draft(Kind.ACCEPT, effect.run, effect.id, {"why": why})
         parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, body), stays])

@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     at_once: Callable[[], AbstractContextManager[Any]] | None = None
     stops: Callable[[], tuple[Stop, ...]] = tuple  # in force, as known a moment ago
     account: Callable[[], Account] = Account  # under which this process works
-    people: Callable[[], People] = People  # who may approve, and who is told
+    people: Callable[[], People] = People  # who may approve, and who hears of a proposal
     proposed: Callable[[Effect], None] = lambda effect: None  # hears of each proposal that waits for people
     # The policy that counts for what a run changes there; None without one.
     rules: "Callable[[str, Iterable[str]], InForce | None]" = no_rules

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 _MOST_WHOLE = 1_000  # directories that are compared with patterns one by one
 _SECOND = 1_000_000
-OWN = "the policy itself"
-OWN_FILE = Ruling(PolicyAnswer.HOLD, OWN, "built in", "It would change the rules under which takeback works.")
+OWN_FILE = Ruling(
+    PolicyAnswer.HOLD,
+    "the policy itself",
+    "built in",
+    "It would change the rules under which takeback works.",
+)
 
 
 def ruled(
@@ -41,13 +45,18 @@ def ruled(
     """Before anything is made. Without an assessment only what was asked for is known."""
     resources = assessment.resources if assessment else known.paths
     found = parts.rules(run, (change.resource, *resources, known.where))
+<<<<<<< HEAD
+    own = OWN_FILE if touches_policy(parts, change, resources) else NO_RULE
+=======
     own = OWN_FILE if is_own else NO_RULE
+>>>>>>> console
     if found is None:
         return own
     from takeback.policy.decide import decide
 
     files = [file_resource(layer.file) for layer in found.policy.layers]
-    if any(file.startswith(f"{one}/") for one in resources[:_MOST_WHOLE] for file in files):
+    around = () if change.kind == "mkdir" else resources[:_MOST_WHOLE]
+    if any(file.startswith(f"{one}/") for one in around for file in files):
         own = OWN_FILE
     subject = subject_of(parts, agent, change, assessment, known)
     ruling = decide(found.policy, subject, found.conditions)
@@ -64,7 +73,7 @@ def refuse_denied(change: Change, ruling: Ruling, instead: str = "Nothing was ch
 def refuse_unheld(change: Change, ruling: Ruling, door: str) -> None:
     """At a door where nothing can wait for a person: it is refused, with the way that can."""
     if ruling.answer in (PolicyAnswer.HOLD, PolicyAnswer.ASK) and ruling.rule:
-        way = {"sql": "Hold the transaction (--hold, or hold=True), then a person can apply it."}
+        way = {"sql": "Hold the transaction (--hold), then a person can apply it."}
         raise Refused(
             f"{change.summary}: {in_words(ruling)}",
             hint=f"Nothing was changed. {way.get(door, 'A person has to make it, or allow it by a rule.')}",
@@ -88,7 +97,9 @@ def way_on(ruling: Ruling) -> str:
 
 def noted(change: Change, ruling: Ruling) -> Change:
     """With the rule that decided, for the record."""
-    if not ruling.rule or (ruling.source == "built in" and ruling.rule != OWN):
+    from takeback.policy.decide import UNDOABLE
+
+    if not ruling.rule or ruling == UNDOABLE:
         return change
     return change._replace(phase=change.phase._replace(ruling=ruling))
 

@@ -55,6 +55,7 @@ def stops(journal: Journal) -> tuple[Stop, ...]:
             record.at,
             record.seq,
             body["conversation"],
+            body.get("remark", ""),
         )
     return tuple(found.values())
 
@@ -63,10 +64,10 @@ def stop(journal: Journal, wanted: Stop, person: Person) -> Stop:
     """In force when this returns. The one that is in force already, if it stops the same."""
     if same := next((one for one in stops(journal) if _aim(one) == _aim(wanted)), None):
         return same
-    agent, run, _, why, *_, conversation = wanted
+    agent, run, why, conversation = wanted.agent, wanted.run, wanted.why, wanted.conversation
     body = {"agent": agent, "run": run, "conversation": conversation, "why": why, **_who(person)}
     (record,) = journal.append(None, [Draft(Kind.STOP, STORE, "", body)])
-    return wanted._replace(by=person.name, at=record.at, seq=record.seq)
+    return wanted._replace(by=person.name, at=record.at, seq=record.seq, remark=person.remark)
 
 
 def lift(journal: Journal, wanted: Sequence[Stop], person: Person, why: str) -> None:
@@ -79,8 +80,8 @@ def _aim(stop: Stop) -> tuple[str, str]:
 
 
 def _who(person: Person) -> dict[str, Any]:
-    name, known_by, detail, remark = person
-    return {"by": name, "known_by": known_by.value, "detail": detail, "remark": remark}
+    told = {"by": person.name, "known_by": person.known_by.value, "detail": person.detail}
+    return {**told, "remark": person.remark}
 
 
 # At the doors.
@@ -104,7 +105,7 @@ def stop_of(parts: "Parts", agent: str, run: str) -> Stop | None:
 def in_words(stop: Stop) -> str:
     """Without a full stop at its end."""
     why = f": {stop.why.strip().rstrip('.')}" if stop.why.strip() else ""
-    return f"{what(stop)} was stopped by {stop.by}{why}"
+    return f"{what(stop)} was stopped by {stop.who}{why}"
 
 
 def what(stop: Stop) -> str:

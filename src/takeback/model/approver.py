@@ -24,7 +24,7 @@ class Approver(NamedTuple):
 
 
 class Webhook(NamedTuple):
-    """Someone who is told of each proposal, and may answer with a signature."""
+    """A receiver that hears of each proposal, and may answer with a signature."""
 
     name: str
     url: str
@@ -51,17 +51,16 @@ class People(NamedTuple):
 
     @property
     def tells(self) -> bool:
-        """Whether anyone is told of a proposal."""
+        """Whether a proposal is sent to someone."""
         return bool(self.webhooks or self.mail.to or self.desktop)
 
     def named(self, person: Person) -> Person:
         """With the one name that this person has, whichever way they were known."""
         for one in self.approvers:
-            is_role = person.detail.startswith("PostgreSQL role")
             known = {
                 KnownBy.KEY: one.name,
                 KnownBy.LOGIN: one.login or one.name,
-            }.get(person.known_by, one.role if is_role else one.user)
+            }.get(person.known_by, one.role if person.role else one.user)
             if known and known == person.name:
                 return person._replace(name=one.name)
         return person

@@ -148,7 +148,7 @@ def busy(holder: Holder, about: str = "") -> RowsHeld:
     if not holder.effect:
         return RowsHeld(
             f"{before}others are at work on the same rows, and did not end in time: {holder.session}.",
-            hint="Nothing was changed. Try again when they have ended; lock_seconds in settings.json is how long an "
+            hint="Nothing was changed. Try again when they have ended; the setting lock_seconds is how long an "
             "undo waits for others.",
         )
     return RowsHeld(

@@ -28,6 +28,7 @@ class Person(NamedTuple):
     known_by: KnownBy = KnownBy.NOTHING
     detail: str = ""  # for a reader: "uid 1000", the fingerprint of a key
     remark: str = ""  # what was typed with --by
+    role: str = ""  # of the database that holds the store, where that is the account
 
     @property
     def is_proven(self) -> bool:
@@ -48,6 +49,7 @@ def recorded(person: Person) -> dict[str, str]:
         "known_by": person.known_by.value,
         "detail": person.detail,
         "remark": person.remark,
+        "role": person.role,
     }
     return {name: value for name, value in told.items() if value}
 
@@ -56,4 +58,6 @@ def person_recorded(body: dict[str, str]) -> Person:
     """From a record of any age; of old ones only the typed name is known."""
     known = body.get("known_by", KnownBy.NOTHING.value)
     known_by = KnownBy(known) if known in set(KnownBy) else KnownBy.NOTHING
-    return Person(body.get("by", ""), known_by, body.get("detail", ""), body.get("remark", ""))
+    return Person(
+        body.get("by", ""), known_by, body.get("detail", ""), body.get("remark", ""), body.get("role", "")
+    )

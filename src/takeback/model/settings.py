@@ -1,4 +1,4 @@
-"""The settings (`settings.json` in the store) with their defaults; sizes in words."""
+"""The settings with their defaults; sizes in words."""
 
 from typing import Any, NamedTuple
 
@@ -41,6 +41,13 @@ class Settings(NamedTuple):
     approval_seconds: int = DAY  # calls not approved in this time are not made: silence means no; 0: no limit
 
 
+# What the trusted file of a project may set: how to work there, never what becomes of a store it shares with others.
+OF_A_PROJECT = (
+    "max_capture_bytes", "max_rows", "lock_seconds", "watch_entries", "watch_bytes", "checkpoint_every",
+    "checkpoints_kept", "rehearse_days", "approval_seconds",
+)  # fmt: skip
+
+
 class Limits(NamedTuple):
     """Of a store on a disk of a certain size, in bytes."""
 
@@ -54,8 +61,25 @@ def limits(settings: Settings, disk: int) -> Limits:
     )
 
 
+def project_settings(data: Any, where: str) -> dict[str, int]:
+    """As `given_settings`, for the file of a project."""
+    found = given_settings(data, where)
+    for name in data:
+        if name not in OF_A_PROJECT:
+            raise Misuse(
+                f"{where} sets {name!r}, which is nothing that a project decides.",
+                hint=f"A project sets: {', '.join(OF_A_PROJECT)}.",
+            )
+    return found
+
+
 def settings_from(data: Any, where: str) -> Settings:
-    """Strict: an unknown name or a wrong value is a mistake worth hearing of."""
+    return Settings(**given_settings(data, where))
+
+
+def given_settings(data: Any, where: str) -> dict[str, int]:
+    """Only those that are given, a preset as its numbers. Strict: an unknown name or a wrong value is a mistake worth
+    hearing of."""
     if not isinstance(data, dict):
         raise Misuse(f"{where} is not a JSON object.", hint='Write for example {"accepted_seconds": 86400}.')
     given: dict[str, Any] = {str(name): value for name, value in data.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -91,7 +115,7 @@ def settings_from(data: Any, where: str) -> Settings:
         most = MOST_SECONDS if name.endswith(("_seconds", "_days")) else _MOST
         if value > most:
             raise Misuse(f"{where}: {name} is more than {most:,}.", hint="Give a smaller number.")
-    return Settings(**{**PRESETS.get(preset or "", {}), **given})
+    return {**PRESETS.get(preset or "", {}), **given}
 
 
 def bytes_in_words(count: int) -> str:

@@ -10,9 +10,14 @@ class Stop(NamedTuple):
     why: str = ""
     at: int = 0  # microseconds since 1970
     seq: int = 0  # of its record
-    conversation: str = (
-        ""  # with a run of a coding agent: the name that all runs of its conversation have in common
-    )
+    # With a run of a coding agent: the name that all runs of its conversation have in common.
+    conversation: str = ""
+    remark: str = ""  # what was typed with --by
+
+    @property
+    def who(self) -> str:
+        """For a reader: the account, and the name that was typed."""
+        return f"{self.by} ({self.remark})" if self.remark not in ("", self.by) else self.by
 
     def concerns(self, agent: str, run: str, conversation: str = "") -> bool:
         if self.run:

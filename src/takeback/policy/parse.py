@@ -16,8 +16,8 @@ PLACES = ("sandbox", "in place")
 COUNTED = ("files", "rows", "bytes")
 LIMITS = {f"{what}_{how}": (what, sign) for what in COUNTED for how, sign in (("over", ">"), ("up_to", "<="))}
 MATCHES = (*(one.value for one in Field), "hours", "argument", *LIMITS)
-_TOP = ("settings", "rule", "labels", "owners", "budget", "case", "order")
-_OF_OTHERS = ("approvers", "approvals", "notify", "audit")  # who may approve, who is told, where anchors go
+_TOP = ("settings", "stores", "rule", "labels", "owners", "budget", "case", "order")
+_OF_OTHERS = ("approvers", "approvals", "notify", "audit")  # who approves, who hears of it
 _RULE = ("name", "match", "then", "place", "asks", "why", "when")
 _BUDGET = ("name", "match", "most", "per", "why")
 _CASE = ("name", "given", "then", "rule")
@@ -32,7 +32,8 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SIGNS = (">=", "<=", "==", ">", "<")
 
 
-_HEADER = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.\"' -]+?)\s*\]\]?")
+_PART = re.compile(r"[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*'")
+_HEADER = re.compile(rf"\s*(\[\[?)\s*((?:{_PART.pattern})(?:\s*\.\s*(?:{_PART.pattern}))*)\s*\]\]?")
 _KEY = re.compile(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*(?:\.\s*[A-Za-z0-9_-]+\s*)*=")
 Path = tuple[str | int, ...]
 
@@ -73,7 +74,7 @@ class TomlPlaces:
 
 
 def _table(header: "re.Match[str]", counts: dict[str, int]) -> Path:
-    names = [name.strip().strip("\"'") for name in header.group(2).split(".")]
+    names = [name.strip("\"'") for name in _PART.findall(header.group(2))]
     if header.group(1) == "[[":
         whole = ".".join(names)
         counts[whole] = counts.get(whole, -1) + 1
@@ -150,7 +151,7 @@ def layer_from(
     read = _Reader(file, TomlPlaces(text), root, home)
     for name in data:
         if name in _OF_OTHERS and level is not Level.PROJECT:
-            continue  # whoever needs it reads it
+            continue  # other parts read it
         if name in _OF_OTHERS:
             hint = "It counts in ~/.config/takeback/config.toml and /etc/takeback/config.toml."
             read.refuse((name,), f"[{name}] is nothing that a project decides", hint)
@@ -168,6 +169,7 @@ def layer_from(
     if settings:
         line, _ = read.places.of(("settings",))
         check_settings(dict(settings), f"{file}, line {line}, [settings]")
+    stores = _stores(read, data, level, check_settings)
     rules = [_rule(read, path, one) for path, one in read.tables("rule", data)]
     _refuse_twice(read, "rule", [one.name for one in rules])
     rules += _owners(read, read.table(("owners",), data.get("owners", {}), ()))
@@ -188,8 +190,25 @@ def layer_from(
         default=default,
         first=order == "first",
         settings=tuple(settings.items()),
+        stores=stores,
         cases=cases,
     )  # fmt: skip
+
+
+def _stores(
+    read: _Reader, data: Mapping[str, Any], level: Level, check: Callable[[dict[str, Any], str], object]
+) -> tuple[tuple[str, tuple[tuple[str, int | str], ...]], ...]:
+    """`[stores."/path".settings]`"""
+    if "stores" in data and level is Level.PROJECT:
+        read.refuse(("stores",), "[stores] is nothing that a project decides", "The files of the user and the "
+                    "administrator set what counts for one store.")  # fmt: skip
+    found: dict[str, tuple[tuple[str, int | str], ...]] = {}
+    for name, value in read.table(("stores",), data.get("stores", {}), ()).items():
+        path = ("stores", name, "settings")
+        given = read.table(path, read.table(path[:2], value, ("settings",)).get("settings", {}), ())
+        check(dict(given), f"{read.file}, line {read.places.of(path).line}, settings of {name}")
+        found[name] = tuple(given.items())
+    return tuple(found.items())
 
 
 def _refuse_twice(read: _Reader, what: str, names: list[str]) -> None:

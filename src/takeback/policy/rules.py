@@ -106,6 +106,9 @@ class Layer(NamedTuple):
     default: str = ""  # what counts where no rule matches
     first: bool = False  # the first rule that matches decides, not the strictest
     settings: tuple[tuple[str, int | str], ...] = ()
+    stores: tuple[
+        tuple[str, tuple[tuple[str, int | str], ...]], ...
+    ] = ()  # settings for one store, by its path
     cases: tuple[Case, ...] = ()
     trusted: bool = True  # of a project's file: a person let it count exactly as it is
 

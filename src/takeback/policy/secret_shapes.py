@@ -16,6 +16,7 @@ class Shape(NamedTuple):
     pattern: str  # its group `v` is what is masked; without one all that follows the first sign
     sure: bool = True  # false: masked, and no reason to refuse a change
     around: bool = False  # its value is looked at as well
+    mixed: bool = False  # a short value counts only if it mixes kinds of characters
 
 
 class SecretPlace(NamedTuple):
@@ -132,9 +133,9 @@ TOKENS: tuple[Shape, ...] = (
 
 # Where only what stands around it tells that it is one; the value is looked at as well.
 AROUND: tuple[Shape, ...] = (
-    Shape("credentials of a request", ("authorization", "Authorization", "AUTHORIZATION"), r"(?i:authorization)[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:[A-Za-z][\w-]{2,20} +)?(?P<v>[^\s\"',;\x00-\x1f]{6,})", False, True),
-    Shape("credentials of a request", ("earer ", "EARER "), r"(?<![A-Za-z])(?i:bearer) +(?P<v>[A-Za-z0-9._~+/=-]{16,})", False, True),
-    Shape("credentials of a request", ("asic ",), r"(?<![A-Za-z])[Bb]asic +(?P<v>(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{8,}={0,2})(?![A-Za-z0-9+/])", False, True),
+    Shape("credentials of a request", ("authorization", "Authorization", "AUTHORIZATION"), r"(?i:authorization)[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:[A-Za-z][\w-]{2,20} +)?(?P<v>[^\s\"',;\x00-\x1f]{6,})", False, True, True),
+    Shape("credentials of a request", ("earer ", "EARER "), r"(?<![A-Za-z])(?i:bearer) +(?P<v>[A-Za-z0-9._~+/=-]{16,})", False, True, True),
+    Shape("credentials of a request", ("asic ",), r"(?<![A-Za-z])[Bb]asic +(?P<v>(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{8,}={0,2})(?![A-Za-z0-9+/])", False, True, True),
     Shape("a cookie", ("ookie:", "OOKIE:"), r"(?<![A-Za-z-])(?i:cookie): {0,4}(?P<v>[^\s=;\"']{1,64}=[^\r\n\"'\x00-\x1f]{4,})", False, True),
     Shape("a cookie", ("et-cookie:", "et-Cookie:"), r"(?i:set-cookie): {0,4}[^=;\s\"']{1,64}=(?P<v>[^;\s\"'\x00-\x1f]{4,})", False, True),
     Shape("a cookie", ("session", "SESSID", "SESSION", "Session", "connect.sid"), r"(?i:(?<![A-Za-z])(?:php|j|asp\.net_)?sess(?:ion)?_?id|connect\.sid|_gitlab_session)=(?P<v>[A-Za-z0-9%._~+/-]{16,})", False, True),

@@ -160,7 +160,7 @@ def _found(text: str, program: bool = False) -> Iterator[SecretPlace]:
 
     for shape in dict.fromkeys(signs):
         for one in pattern_of(shape).finditer(text):
-            if shape.around and _is_credential(one["v"], shape.kind):
+            if shape.around and _is_credential(one["v"], shape.mixed):
                 yield SecretPlace(*one.span("v"), shape.kind, shape.sure)
             elif not shape.around and not is_placeholder(one.group()):
                 yield _of_token(one, shape.kind, shape.sure)
@@ -177,9 +177,9 @@ def _of_token(one: "re.Match[str]", kind: str, sure: bool) -> SecretPlace:
     return SecretPlace(*one.span(), kind, sure, shown=min(4, len(one.group()) // 4))
 
 
-def _is_credential(value: str, kind: str) -> bool:
+def _is_credential(value: str, mixed: bool) -> bool:
     from takeback.policy.secret_values import is_mixed, is_no_value
 
     if is_no_value(value):
         return False
-    return kind != "credentials of a request" or len(value) >= 20 or is_mixed(value)
+    return not mixed or len(value) >= 20 or is_mixed(value)

@@ -41,10 +41,12 @@ class AgentAbove(NamedTuple):
     is_here: bool = False  # this process is the agent's own
 
 
-def refuse_below_agent(action: str, store: "Store | None" = None, path: str = "") -> None:
+def refuse_below_agent(
+    action: str, store: "Store | None" = None, path: str = "", holding: bool = True
+) -> None:
     """Raises if an agent, a command of ours, or the process that holds the run of an agent started this one. `path`: of
-    a store that is not opened."""
-    found = agent_above(path or (store.path if store else ""), store)
+    a store that is not opened. Without `holding` a program may do it while a run of its own is open."""
+    found = agent_above(path or (store.path if store else ""), store if holding else None)
     if found is None:
         return
     whose = f"{found.title} {'is' if found.is_here else 'started'} this {'process' if store else 'command'}"

@@ -17,13 +17,14 @@ def account_here(store: "Store") -> Account:
 
 
 def person_here(store: "Store", remark: str = "", agent: Account | None = None) -> Person:
-    """The person of this process. `agent`: the account of whoever asked; without it that of the store's owner. The name
+    """The person of this process. `agent`: the account that asked; without it that of the store's owner. The name
     is that of the account, never what was typed."""
     here = account_here(store)
     if here.role:
         # The server says who is connected; another role of the agent's would be a gift of its administrator.
         other = agent is not None and bool(agent.role) and agent.role != here.role
-        return Person(here.role, KnownBy.USER if other else KnownBy.NOTHING, here.in_words(), remark)
+        known_by = KnownBy.USER if other else KnownBy.NOTHING
+        return Person(here.role, known_by, here.in_words(), remark, here.role)
     owner = owner_of(store)  # an agent that works as this user may have written another into its proposal
     asked = agent.uid if agent is not None and agent.machine == here.machine else owner.uid
     other = owner.uid != -1 and here.uid not in (owner.uid, asked)

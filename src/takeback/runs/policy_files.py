@@ -34,15 +34,22 @@ class PolicyFiles:
         self._known: dict[str, tuple[str, bool]] | None = None  # by file: as the journal has it
 
     def policy(self, always: tuple[str, ...], projects: tuple[str, ...]) -> Policy:
-        levels = {self._administrator: Level.ADMINISTRATOR}
-        layers = [self.layer(one, levels.get(one, Level.USER)) for one in always]
-        layers += [self._as_trusted(self.layer(one, Level.PROJECT)) for one in projects]
-        found = {one.file: one for one in layers if one is not None}
+        found = {one.file: one for one in (*self.always(always), *self.of_projects(projects))}
         self._counted |= found
         for file, (digest, _) in self._known_files().items():
             if digest and file not in found and not os.path.lexists(file):
                 self._counted[file] = Layer(Level.PROJECT, file, "")
         return Policy(tuple(found.values()))
+
+    def always(self, files: tuple[str, ...]) -> list[Layer]:
+        """Of the administrator and of the user."""
+        levels = {self._administrator: Level.ADMINISTRATOR}
+        layers = [self.layer(one, levels.get(one, Level.USER)) for one in files]
+        return [one for one in layers if one is not None]
+
+    def of_projects(self, files: tuple[str, ...]) -> list[Layer]:
+        layers = [self.layer(one, Level.PROJECT) for one in files]
+        return [self._as_trusted(one) for one in layers if one is not None]
 
     def layer(self, file: str, level: Level) -> Layer | None:
         """None if it was removed in this moment. Raises where it must not count, and where it cannot be understood."""
@@ -97,8 +104,8 @@ class PolicyFiles:
 
     # Trust.
 
-    def _as_trusted(self, layer: Layer | None) -> Layer | None:
-        if layer is None or not layer.loosens:
+    def _as_trusted(self, layer: Layer) -> Layer:
+        if not layer.loosens:
             return layer
         return layer._replace(trusted=is_trusted(self._store, layer.file, layer.digest))
 
@@ -145,7 +152,7 @@ def read_layer(file: str, level: Level) -> Layer:
 def layer_of(file: str, level: Level, content: bytes) -> Layer:
     import tomllib
 
-    from takeback.model.settings import settings_from
+    from takeback.model.settings import given_settings, project_settings
     from takeback.policy.parse import PolicyInvalid, layer_from
 
     text = ""
@@ -162,7 +169,8 @@ def layer_of(file: str, level: Level, content: bytes) -> Layer:
         raise PolicyInvalid(f"{file}, line 1, column 1: it is nested too deeply.", hint=_FIX) from None
     return layer_from(
         data, text, level=level, file=file, digest=hashlib.sha256(content).hexdigest(),
-        root=os.path.dirname(file) if level is Level.PROJECT else "", home=home(), check_settings=settings_from,
+        root=os.path.dirname(file) if level is Level.PROJECT else "", home=home(),
+        check_settings=project_settings if level is Level.PROJECT else given_settings,
     )  # fmt: skip
 
 
@@ -227,7 +235,7 @@ def trust(store: Store, layer: Layer, person: Person) -> None:
 
 # The copy in the store, so that a file need not be parsed again for every command.
 
-VERSION = 1  # of what is below; another one is parsed again
+VERSION = 2  # of what is below; another one is parsed again
 
 
 def layer_to_json(layer: Layer) -> dict[str, Any]:
@@ -236,8 +244,8 @@ def layer_to_json(layer: Layer) -> dict[str, Any]:
 
 
 def layer_from_json(data: Any) -> Layer | None:
-    """None for one that another version has written. Patterns, limits and hours of a rule stay lists: to make each of
-    hundreds anew would take longer than a decision."""
+    """None for one that another version has written. Patterns, limits and hours of a rule stay lists: converting
+    hundreds of them would take longer than a decision."""
     if not isinstance(data, dict) or data.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType]
         return None
     listed = cast("list[Any]", data["layer"])

@@ -129,10 +129,8 @@ def _refuse_another(source: Store, target: Store, head: int) -> None:
 
 
 def _copy_settings(source: Store, target: Store) -> None:
-    usual = type(source.settings)()
-    target.keep_settings(
-        {name: value for name, value in source.settings._asdict().items() if value != getattr(usual, name)}
-    )
+    """Those that are of this store, not those that the user or the administrator has for all."""
+    target.keep_settings(source.own_settings)
 
 
 def _refuse_unsound(source: Store, target: Store) -> None:

@@ -266,14 +266,16 @@ def remove(path: str) -> None:
     sync_directory(os.path.dirname(path))
 
 
-def write_file(path: str, data: bytes) -> None:
-    """A small file of the store, whole or not at all: staged beside it, synced, renamed, directory synced."""
+def write_file(path: str, data: bytes, mode: int = FILE_MODE) -> None:
+    """A small file of ours, whole or not at all: staged beside it, synced, renamed, directory synced."""
     staged = f"{path}.{os.getpid()}.new"
     with reachable(staged, "removed"), suppress(FileNotFoundError):
         os.unlink(staged)  # left by a process that had our id and was killed
     new = create_private(staged)
     try:
         with Descriptor(new) as handle:
+            if mode != FILE_MODE:
+                os.fchmod(handle, mode)
             write_fully(handle, data, staged)
             sync_file(handle, staged)
         rename(staged, path)

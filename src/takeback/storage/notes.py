@@ -139,6 +139,11 @@ class Witness:
         """The file of another note: what is known of the hooks that write into this store."""
         return f"{self._path}.hooks"
 
+    @property
+    def verified(self) -> str:
+        """The file of another note: when the store was last verified."""
+        return f"{self._path}.verified"
+
     def note(self) -> Note | None:
         """Read again if another file has its name: it is always replaced whole."""
         try:

@@ -1,4 +1,4 @@
-"""Who may approve and who is told, from the files of the administrator and of the user."""
+"""Who may approve and who hears of proposals, from the files of the administrator and of the user."""
 
 import os
 import stat

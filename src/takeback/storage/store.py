@@ -33,12 +33,14 @@ class Store(ABC):
     _REOPEN: Sequence[str]
 
     def __init__(
-        self, name: str, path: str, database: "Tables", settings: Settings, retired: str = ""
+        self, name: str, path: str, database: "Tables", own: dict[str, int], retired: str = ""
     ) -> None:
         self.name = name  # as it is opened again, without a password
         self.path = path
         self.database = database
-        self.settings = settings
+        self.own_settings = own  # those that the store itself holds
+        self.settings = Settings(**own)  # with those of files, once someone has read them
+        self.unclear = ""  # why it is not known what counts; until it is, nothing is forgotten by policy
         self.retired = retired  # what became of it, if it takes nothing new any more
         self._blobs: StoredBlobs | None = None
         self._layers: Layers | None = None
@@ -206,6 +208,11 @@ class Store(ABC):
     def hook_note(self) -> str:
         """The file outside of it that says which hooks write into it; empty if none can."""
         return ""
+
+    @property
+    def verify_note(self) -> str:
+        """The file outside of it that says when it was last verified."""
+        return os.path.join(self.path, "VERIFIED")  # of a store on a server: its part on this machine
 
     def trust(self) -> None:
         """A person said that it is theirs, as it is."""

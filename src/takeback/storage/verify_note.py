@@ -1,14 +1,10 @@
-"""A note beside a store: when it was last verified, and what was found. Of this machine, and only a note."""
+"""A note outside a store: when it was last verified, and what was found. Of this machine, and only a note; verifying
+changes nothing in the store."""
 
 import json
-import os
-from contextlib import suppress
 from typing import NamedTuple
 
-from takeback.errors import TakebackError
-from takeback.storage import disk
-
-NAME = "VERIFIED"
+from takeback.storage.notes import write_outside
 
 
 class LastVerified(NamedTuple):
@@ -18,16 +14,15 @@ class LastVerified(NamedTuple):
     read_data: bool = False  # every blob was read, too
 
 
-def last_verified(path: str) -> LastVerified | None:
+def last_verified(note: str) -> LastVerified | None:
     try:
-        with open(os.path.join(path, NAME), encoding="utf-8") as file:
+        with open(note, encoding="utf-8") as file:
             at, findings, first, read_data = json.load(file)
             return LastVerified(int(at), int(findings), str(first), bool(read_data))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def note_verified(path: str, found: LastVerified) -> None:
+def note_verified(note: str, found: LastVerified) -> None:
     """Nothing fails because it cannot be noted."""
-    with suppress(OSError, TakebackError):
-        disk.write_file(os.path.join(path, NAME), json.dumps(found).encode() + b"\n")
+    write_outside(note, json.dumps(found).encode() + b"\n")

@@ -134,7 +134,7 @@ def patiently(
 def _locked(place: AttachedTable, holder: str) -> RowsHeld:
     return RowsHeld(
         f"The triggers of {place.name} cannot be attached or removed now: the table is locked by {holder}.",
-        hint="Nothing was changed. Try again when that has ended; lock_seconds in settings.json is how long takeback "
+        hint="Nothing was changed. Try again when that has ended; the setting lock_seconds is how long takeback "
         "tries. With `takeback sql protect --triggers always` a run needs no lock to begin.",
     )
 

@@ -207,7 +207,7 @@ class _Reading:
                 raise NoRemedy(
                     f"The command changed or removed more than {self.limit:,} bytes, which is all that may be captured "
                     "for one change.",
-                    hint='Nothing was changed. "max_capture_bytes" in settings.json of the store sets it.',
+                    hint="Nothing was changed. `takeback config set max_capture_bytes` changes it.",
                 )
 
     def _before(self, resource: str) -> FileState:

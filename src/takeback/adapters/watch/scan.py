@@ -203,7 +203,7 @@ class Scan:
                 raise NoRemedy(
                     f"More than {self._bounds.capture:,} bytes would have to be captured first, which is all that may "
                     "be captured for one change.",
-                    hint='Nothing was done. "max_capture_bytes" in settings.json of the store sets it; 0 is no limit.',
+                    hint="Nothing was done. `takeback config set max_capture_bytes` changes it; 0 is no limit.",
                 )
             if self._bounds.bytes and self.bytes > self._bounds.bytes:
                 raise Refused(

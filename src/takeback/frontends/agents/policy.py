@@ -32,10 +32,10 @@ def by_policy(parts: "Parts", event: Event) -> Answer:
 
 
 def _answer(event: Event, ruling: Ruling) -> Answer:
-    from takeback.engine.ruling import OWN, in_words
+    from takeback.engine.ruling import OWN_FILE, in_words
 
     words = f"takeback: {in_words(ruling)}"
-    if ruling.answer is PolicyAnswer.DENY or ruling.rule == OWN:
+    if ruling.answer is PolicyAnswer.DENY or ruling == OWN_FILE:
         return Answer(refusal=f"{words} {_NO_OTHER}", final=True)
     if ruling.place == "sandbox" and event.tool is Tool.SHELL and not event.apart:
         return Answer(refusal=f"{words} It runs in a sandbox only: takeback run -- COMMAND.", final=True)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from takeback.api import opened_of
-from takeback.errors import Refused, TakebackError
+from takeback.errors import Refused, Stopped, TakebackError
 from takeback.frontends.agents.event import Answer, Event, Kind, Tool
 from takeback.frontends.agents.hosts import host, is_note
 from takeback.frontends.agents.lookout import SelfGuard
@@ -105,6 +105,9 @@ class Sessions:
             news = self._lookout.news(event, environment)
             try:
                 answer = session.answer(event)
+            except Stopped as error:  # since it was asked above
+                opened_of(self._tb).stops.forget()
+                return Answer(refusal=self._stopped(event) or f"takeback: {error}", final=True)
             except TakebackError:
                 if not news.context:
                     raise

@@ -49,6 +49,7 @@ OF_A_PERSON: Mapping[str, tuple[str, ...]] = {
     "console": (), "forget": (), "sweep": (), "discard": (), "approve": (), "deny": (), "settle": (), "pin": (),
     "unpin": (), "approver": ("new", "sign"),
     "hook": ("install", "uninstall", "mode"), "store": ("make", "copy", "reopen", "trust"),
+    "config": ("set", "unset"),
 }  # fmt: skip
 
 

@@ -360,6 +360,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Rules": {
         "policy": ("look at the rules, test them, let a file of a project count", "takeback policy check"),
+        "config": (
+            "read and change settings, and see which file sets them",
+            "takeback config set audit_days 183",
+        ),
     },
     "Points": {
         "checkpoint": ("name the current state, to return to it later", "takeback checkpoint before-migrate"),

@@ -46,8 +46,7 @@ _MEANT = {
 ELSEWHERE = {word: command for command, words in _MEANT.items() for word in words.split()}
 # What is no command here at all: a sentence.
 _ELSEWHERE_IN_WORDS = {
-    "config": "Settings are in the file settings.json of the store; `takeback status` shows where that is.",
-    "settings": "Settings are in the file settings.json of the store; `takeback status` shows where that is.",
+    "settings": "`takeback config list` lists all settings, `takeback config set NAME VALUE` changes one.",
     "commit": "`takeback accept` keeps what a run did; changes need no commit.",
     "login": "There is no account: `takeback status` shows the store.",
 }

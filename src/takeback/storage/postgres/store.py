@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, Unavailable
 from takeback.model.record import Record
-from takeback.model.settings import Settings, settings_from
+from takeback.model.settings import given_settings
 from takeback.storage import disk, tables
 from takeback.storage.bodies import deflated
 from takeback.storage.owners import alive, machine
@@ -216,7 +216,7 @@ class PostgresStore(Store):
 class _Found(NamedTuple):
     id: str
     objects: str
-    settings: Settings
+    settings: dict[str, int]
     read_only: bool
     retired: str
 
@@ -279,7 +279,7 @@ def _looked_at(connection: Any, address: Address, objects: str, copying: str) ->
     words = f"select words from {address.schema}.retired".encode()
     retired = connection.execute(words).fetchone()[0] if is_retired else ""
     told = f"{address.shown} (table settings)"
-    return _Found(id, kept_in, settings_from(settings, told), read_only, retired)
+    return _Found(id, kept_in, given_settings(settings, told), read_only, retired)
 
 
 def _begin_copying(connection: Any, address: Address, filling: str, copying: str) -> None:

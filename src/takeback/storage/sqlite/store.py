@@ -6,14 +6,14 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, TakebackError
 from takeback.model.descriptor import Descriptor
 from takeback.model.mounts import COVER, SANDBOX_NOTE, SANDBOX_TRIAL
 from takeback.model.record import Record
 from takeback.model.resource import home
-from takeback.model.settings import Settings, settings_from
+from takeback.model.settings import given_settings
 from takeback.storage import disk, tables
 from takeback.storage.bodies import shortened
 from takeback.storage.leases import SqliteLeases
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT_LINE = "takeback store "
 POLL_SECONDS = 0.2
+SETTINGS_FILE = "settings.json"
 COPYING = "COPYING"  # names the store that this one is being filled from
 
 
@@ -36,9 +37,9 @@ class DiskStore(Store):
     _RETIRE, _REOPEN = tables.SQLITE, tables.SQLITE_AGAIN
 
     def __init__(
-        self, path: str, database: SqliteDatabase, settings: Settings, now: Callable[[], int]
+        self, path: str, database: SqliteDatabase, own: dict[str, int], now: Callable[[], int]
     ) -> None:
-        super().__init__(path, path, database, settings, _retired(database))
+        super().__init__(path, path, database, own, _retired(database))
         self.journal = SqliteJournal(database, now)
         self.leases = SqliteLeases(database, alive_beside)
         self._sqlite = database
@@ -127,6 +128,10 @@ class DiskStore(Store):
     def hook_note(self) -> str:
         return self._witness.hooks
 
+    @property
+    def verify_note(self) -> str:
+        return self._witness.verified
+
     def trust(self) -> None:
         self._witness.trust(self._sqlite)
 
@@ -146,7 +151,7 @@ class DiskStore(Store):
     def keep_settings(self, settings: dict[str, int]) -> None:
         if settings:
             content = json.dumps(settings, indent=2).encode() + b"\n"
-            disk.write_file(os.path.join(self.path, "settings.json"), content)
+            disk.write_file(os.path.join(self.path, SETTINGS_FILE), content)
 
     def finish_copying(self) -> None:
         disk.remove(os.path.join(self.path, COPYING))
@@ -207,7 +212,11 @@ def _sizes(directory: str) -> dict[str, int]:
 
 
 def default_path() -> str:
-    return meant_path(os.environ.get("TAKEBACK_STORE", "")) or os.path.join(_state(), "takeback")
+    return meant_path(os.environ.get("TAKEBACK_STORE", "")) or usual_path()
+
+
+def usual_path() -> str:
+    return os.path.join(_state(), "takeback")
 
 
 def meant_path(path: str) -> str:
@@ -323,10 +332,10 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
     disk.check_private(path)
     _check_format(path)
     _check_copied(path, copying, there)
-    settings = _settings(path)
+    own = own_settings(path)
     database = _opened(path)
     database.on_io_error = lambda: _mark_suspect(path)
-    store = DiskStore(path, database, settings, now)
+    store = DiskStore(path, database, own, now)
     store.replaces = removed
     return store
 
@@ -376,8 +385,10 @@ def is_half_made(path: str) -> bool:
 
 def _strange(names: list[str]) -> bool:
     """Whether there is something that the making of a store does not put there."""
-    ours = ("lock", "blobs", "held", "settings.json", COPYING, SANDBOX_TRIAL, SANDBOX_NOTE)
-    return not all(name in ours or name.startswith(("journal.db", "FORMAT", OWNER)) for name in names)
+    ours = ("lock", "blobs", "held", COPYING, SANDBOX_TRIAL, SANDBOX_NOTE)
+    return not all(
+        name in ours or name.startswith(("journal.db", "FORMAT", OWNER, SETTINGS_FILE)) for name in names
+    )
 
 
 def _half_made(path: str) -> bool:
@@ -497,20 +508,26 @@ def _check_copied(path: str, copying: str, there: bool) -> None:
         raise unfinished(path, source, f"remove {path}")
 
 
-def _settings(path: str) -> Settings:
-    name = os.path.join(path, "settings.json")
+def own_settings(path: str) -> dict[str, int]:
+    """Of a store on disk: what its `settings.json` says, as long as `takeback config` has not moved that."""
+    return given_settings(said_settings(path), os.path.join(path, SETTINGS_FILE))
+
+
+def said_settings(path: str) -> Any:
+    """As they were written; nothing where there is no such file."""
+    name = os.path.join(path, SETTINGS_FILE)
     try:
         # O_NONBLOCK: a FIFO must not make us wait.
         handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return Settings()
+        return {}
     except OSError as error:
         raise disk.unreachable(name, "read", error) from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise Misuse(f"{name} is not a file.", hint="Remove it to use the defaults.")
         with disk.reachable(name, "read"), open(handle, encoding="utf-8", closefd=False) as file:
-            return settings_from(json.load(file), name)
+            return json.load(file)
     except (ValueError, RecursionError) as error:
         raise Misuse(
             f"{name} is not JSON: {error}.", hint="Correct it, or remove it to use the defaults."

@@ -106,7 +106,7 @@ def said(error: Exception, path: str = "", holder: str = "") -> TakebackError:
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(
             f"Another process has a transaction open on this database{holder and ': '}{holder}.",
-            hint="Nothing was changed. Try again when it has ended; lock_seconds in settings.json is how long it is "
+            hint="Nothing was changed. Try again when it has ended; the setting lock_seconds is how long it is "
             "waited for.",
         )
     if isinstance(error, apsw.NotADBError):

@@ -90,7 +90,7 @@ def _list(asked: Asked) -> int:
         screen.say(f"No approvers are listed in {' or '.join(map(clean, files()))}.")
         screen.say("Anyone who is no agent may approve.")
     for hook in people.webhooks:
-        answers = "answers count" if hook.key else "is only told"
+        answers = "answers count" if hook.key else "cannot answer"
         screen.say(f"webhook {clean(hook.name)}: {clean(hook.url)}, {answers}")
     screen.say(
         "Every approval needs a proven person." if people.proven else "Approvals need no proof, but say so."

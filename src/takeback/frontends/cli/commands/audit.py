@@ -238,7 +238,7 @@ def _report(asked: Asked) -> int:
     for weak in level.weaknesses:
         screen.say(screen.paint(f"weak: {clean(weak)}", "yellow"))
     if kept.days < 183:
-        screen.hint("Six months as a rule of this store: audit_days 183 in its settings.")
+        screen.hint("Six months as a rule: `takeback config set audit_days 183`.")
     given_up = {**kept.forgotten, "drops erased": kept.erased, "contents redacted": kept.redacted}
     told = {"oldest": kept.oldest, "records": kept.records, "audit_days": kept.days, "given_up": given_up}
     screen.give(proof_json(look, level) | {"retention": told})

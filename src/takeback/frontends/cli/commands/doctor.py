@@ -69,7 +69,7 @@ def _approvals(store: str) -> Finding:
     return Finding(
         "approvals",
         WEAK,
-        f"not proven: whoever approves as uid {agent}, the user of agents, could be an agent",
+        f"not proven: an approval by uid {agent}, the user of agents, could come from an agent",
         "`takeback approver new NAME` makes a key for a person; docs/guides/approvals-for-a-team.md.",
     )
 

@@ -36,7 +36,7 @@ def _pending(asked: Asked) -> int:
 
 
 def _send(asked: Asked) -> int:
-    """Everyone is told; what does not arrive is tried again, as long as `--wait` says."""
+    """Send what is due; what does not arrive is tried again, as long as `--wait` says."""
     from takeback.api.notices import next_try, tell_people
 
     until = time.monotonic() + asked.options.wait
@@ -54,9 +54,10 @@ def _send(asked: Asked) -> int:
     asked.screen.give([one._asdict() for one in sent])
     for one in sent:
         how = f"not sent: {one.trouble}" if one.trouble else "answered" if one.answered else "sent"
-        asked.screen.say(f"{short(one.effect)} to {clean(one.receiver)}: {clean(how)}")
+        what = clean(one.alert) if one.alert else short(one.effect)
+        asked.screen.say(f"{what} to {clean(one.receiver)}: {clean(how)}")
     if not sent:
-        asked.screen.say("Nobody has to be told of anything now.")
+        asked.screen.say("There is nothing to send now.")
     return 5 if any(one.trouble for one in sent) and due is not None else 0
 
 
@@ -100,7 +101,9 @@ def say_proposal(screen: Screen, tb: "Takeback", effect: Effect) -> None:
 
 _ARGUMENTS = (
     SECRETS,
-    flag("--send", "tell those whom [notify] in the configuration names, and take their answers"),
+    flag(
+        "--send", "send what waits to the receivers of [notify] in the configuration, and take their answers"
+    ),
     option("--wait", "S", "with --send: try again for so many seconds", type=number_of, default=0),
 )
 COMMAND = Command(_pending, _ARGUMENTS, does=Does.LOOKS)

@@ -80,7 +80,7 @@ _PARTS = {
             positional("words", "STATEMENT", "the statement, as one word", nargs="*"),
             RUN,
             AGENT,
-            option("--max-rows", "N", "how many rows it may change (else max_rows in settings.json)"),
+            option("--max-rows", "N", "how many rows it may change (else the setting max_rows)"),
             flag("--hold", "hold its changes for `apply` or `discard`"),
             flag("--ask", "show its changes and ask whether to apply them"),
             flag("--dry-run", "make it, say what it would change, and roll it back"),

@@ -100,7 +100,7 @@ def _lift(asked: Asked, tb: "Takeback") -> int:
         return asked.would(told, f"The stop would be lifted of: {names}.")
     screen.give(told)
     for one in lifted:
-        screen.say(f"{clean(what(one))} may work again; it was stopped by {clean(one.by)}.")
+        screen.say(f"{clean(what(one))} may work again; it was stopped by {clean(one.who)}.")
     left = tb.stops()
     for one in left:
         say_stop(screen, one)
@@ -111,7 +111,7 @@ def say_stop(screen: Screen, stop: Stop) -> None:
     from takeback.engine.stop import what
 
     why = f": {from_here(stop.why)}" if stop.why.strip() else ""
-    said = f"Stopped  {clean(what(stop))}, by {clean(stop.by)} {when(stop.at, now())}{why}"
+    said = f"Stopped  {clean(what(stop))}, by {clean(stop.who)} {when(stop.at, now())}{why}"
     screen.say(screen.paint(said, "red"))
 
 
