@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from takeback.runs.workflows.function import Workflow
     from takeback.runs.workflows.worker import Worker
 
+_ALERTS_EACH = 30_000_000  # microseconds between two looks of a worker at what is wrong
+
 
 def work(opened: OpenStore, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
     """Work on these workflows in this thread until interrupted; with `until_idle`, until nothing is due. Returns how
@@ -48,5 +50,5 @@ def _tell_and_wait(opened: OpenStore, seconds: float) -> None:
     if people_are_told():
         from takeback.api.notices import tell_people
 
-        tell_people(opened)
+        tell_people(opened, each=_ALERTS_EACH)
     opened.store.wait_for_work(seconds)

@@ -134,12 +134,8 @@ def policy_says(
     """Where there is no policy, nothing of it is imported."""
     resources = assessment.resources if assessment else known.paths
     around = (change.resource, *resources, known.where)
-<<<<<<< HEAD
-    if parts.rules(run, around) is None and not touches_policy(parts, change, resources):
-=======
-    is_own = touches_policy(parts, resources)
+    is_own = touches_policy(parts, change, resources)
     if parts.rules(run, around) is None and not is_own:
->>>>>>> console
         return NO_RULE
     from takeback.engine.ruling import ruled
 

@@ -45,11 +45,7 @@ def ruled(
     """Before anything is made. Without an assessment only what was asked for is known."""
     resources = assessment.resources if assessment else known.paths
     found = parts.rules(run, (change.resource, *resources, known.where))
-<<<<<<< HEAD
-    own = OWN_FILE if touches_policy(parts, change, resources) else NO_RULE
-=======
     own = OWN_FILE if is_own else NO_RULE
->>>>>>> console
     if found is None:
         return own
     from takeback.policy.decide import decide
