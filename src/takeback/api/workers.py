@@ -46,7 +46,11 @@ def worker_for(opened: OpenStore, workflows: "dict[str, Workflow]", concurrency:
     return Worker(place, workflows, concurrency, opened.say)
 
 
+_ALERTS_EACH = 30_000_000  # microseconds between two looks of a worker at what is wrong
+
+
 def _tell_and_wait(opened: OpenStore, seconds: float) -> None:
+    """A worker that has nothing to do tells people of what waits for them."""
     if people_are_told():
         from takeback.api.notices import tell_people
 
