@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from takeback.runs.workflows.function import Workflow
     from takeback.runs.workflows.worker import Worker
 
-_ALERTS_EACH = 30_000_000  # microseconds between two looks of a worker at what is wrong
-
 
 def work(opened: OpenStore, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
     """Work on these workflows in this thread until interrupted; with `until_idle`, until nothing is due. Returns how
