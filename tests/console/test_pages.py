@@ -2,6 +2,8 @@
 
 import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +382,27 @@ def test_every_page_opens(console: Running, edited: Edited, tb: Takeback) -> Non
             assert got.status == 303  # it asks for none
         elif id:
             assert got.status == 200 and "traceback" not in got.text.lower(), path
+
+
+def test_two_people_click_the_same_undo_and_one_wins(
+    console: Running, tb: Takeback, edited: Edited, world: World
+) -> None:
+    ann, bo = console.client(), console.client()
+    plans = [one.get(f"/undo?effect={edited[2].id}") for one in (ann, bo)]
+    both = threading.Barrier(2)
+
+    def click(who: Client, plan: Got) -> Got:
+        both.wait(20)
+        return who.post("/undo", plan.fields)
+
+    with ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(click, (ann, bo), plans))
+    for who, answer in zip((ann, bo), got, strict=True):
+        if answer.status == 303:
+            finished(who, answer)
+
+    assert {one.status for one in got} <= {303, 409} and 303 in {one.status for one in got}
+    assert len([one for one in tb.effects() if one.is_undo and one.state is State.DONE]) == 1
+    assert not (world / "other.txt").exists()
+    again = ann.post("/undo", plans[0].fields)
+    assert again.status == 409 and "something changed in between" in again.words
