@@ -93,6 +93,14 @@ LOOKS: dict[str, tuple[str, ...]] = {
         "hook uninstall --dry-run",
         "hook install nosuch",
     ),
+    "events": ("events", "events --after 3", "events --metrics", "events --after x"),
+    "stop": ("stop", "stop --list", "stop --all --dry-run", "stop --run nosuch", "stop --lift --dry-run"),
+    "audit": ("audit verify", "audit report", "audit log", "audit log --resource nosuch", "audit nosuch"),
+    "policy": ("policy check", "policy explain @", "policy test", "policy nosuch", "policy trust --dry-run"),
+    "config": ("config list", "config get audit_days", "config get nosuch", "config set nosuch 1"),
+    "rehearse": ("rehearse --all --dry-run", "rehearse nosuch", "rehearse --status"),
+    "console": ("console x", "console --port x"),
+    "redact": ("redact @ --dry-run", "redact nosuch", "redact --match ''", "redact"),
     "forget": ("forget --dry-run", "forget nosuch", "forget --dry-run @"),
     "sweep": ("sweep --grace x", "sweep --grace -1"),
     "store": ("store", "store copy", "store reopen /nosuch", "store copy /nosuch /other"),
@@ -133,7 +141,10 @@ def test_finding_2_every_command_says_what_it_does() -> None:
     assert set(LOOKS) == set(COMMANDS), "give command lines that must change nothing"
     assert not [line for name, lines in LOOKS.items() for line in lines if line.split()[0] != name]
     looking = {name for name in COMMANDS if command_named(name).does is Does.LOOKS}
-    promised = "log show diff status runs explain checkpoints doctor pending verify completion _complete"
+    promised = (
+        "log show diff status runs explain checkpoints doctor pending verify completion _complete events"
+    )
+    promised += " approver console rehearse"  # they write keys, records of their own, or what a person clicks
     assert looking == set(promised.split())
     assert {name for name in COMMANDS if command_named(name).does is Does.SETTLES} == {"recover", "worker"}
 

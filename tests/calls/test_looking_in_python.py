@@ -75,6 +75,9 @@ LOOKS: dict[str, Callable[[Takeback], object]] = {
     "pending": lambda tb: tb.pending(),
     "proposals": lambda tb: tb.proposals(),
     "size": lambda tb: tb.size(),
+    "stops": lambda tb: tb.stops(),
+    "check_anchors": lambda tb: tb.check_anchors(),
+    "proof_level": lambda tb: tb.proof_level(),
     "to_redo": lambda tb: to_redo(opened_of(tb)),
     "verify": lambda tb: [tb.verify(), tb.verify(read_data=True)],
     "result": lambda tb: tb.result("workflow", timeout=0),
@@ -102,6 +105,7 @@ CHANGES: dict[str, Callable[[Takeback], object]] = {
     "signal": lambda tb: tb.signal("workflow", "hello"),
     "forget": lambda tb: tb.forget(tb.effects(run="well")[0]),
     "sweep": lambda tb: tb.sweep(),
+    "redact": lambda tb: tb.redact(tb.effects(run="well")[0], why="a secret"),
     "unprotect": lambda tb: tb.unprotect("sqlite:///own.db"),
     "settle_first": lambda tb: settle_first(opened_of(tb)),
 }
@@ -109,6 +113,14 @@ SETTLES: dict[str, Callable[[Takeback], object]] = {
     "recover": lambda tb: tb.recover(),
     "work": lambda tb: tb.work(order, until_idle=True),
     "worker_for": lambda tb: worker_for(opened_of(tb), {order.name: order}),
+}
+# Each writes a record of its own and settles nothing: a stop must not wait for that.
+APART: dict[str, Callable[[Takeback], object]] = {
+    "stop": lambda tb: tb.stop(agent="writer"),
+    "lift": lambda tb: tb.lift(everything=True),
+    "anchor": lambda tb: tb.anchor(),
+    "accept_residue": lambda tb: tb.accept_residue(tb.effects(run="well")[0], why="gone"),
+    "rehearse": lambda tb: tb.rehearse(tb.effects(run="well")[0], check=True),
 }
 # Parts of a change that is under way; and a copy takes what is unfinished along as it is.
 WITHIN = {"stay_within_limits", "copy_to", "finish_watch"}
@@ -154,6 +166,9 @@ DRY: tuple[Callable[[Takeback], object], ...] = (
     lambda tb: tb.apply("@", dry_run=True),
     lambda tb: tb.discard("@", dry_run=True),
     lambda tb: tb.forget(dry_run=True),
+    lambda tb: tb.stop(everything=True, dry_run=True),
+    lambda tb: tb.redact(tb.effects(run="well")[0], why="a secret", dry_run=True),
+    lambda tb: tb.rehearse(everything=True, dry_run=True),
 )
 
 
@@ -220,7 +235,7 @@ def _tried(method: Callable[[Takeback], object], tb: Takeback) -> takeback.Takeb
 
 def test_finding_2_every_public_method_says_what_it_does() -> None:
     public = {name for name in dir(Takeback) if not name.startswith("_")}
-    declared = [*LOOKS, *CHANGES, *SETTLES, *WITHIN]
+    declared = [*LOOKS, *CHANGES, *SETTLES, *APART, *WITHIN]
     assert public < set(declared) and len(declared) == len(set(declared))
 
 
@@ -233,6 +248,17 @@ def test_finding_2_opening_and_looking_in_python_never_act(crashed: Crashed) -> 
             _tried(method, tb)
             assert not tb.recovered and not heard, name
         assert crashed.everything() == before, name
+
+
+def test_what_writes_only_a_record_of_its_own_settles_nothing(crashed: Crashed) -> None:
+    for name, method in APART.items():
+        crashed.anew()
+        ledger, texts = crashed.bank.ledger(), crashed.texts()
+        with takeback.open(crashed.store) as tb:
+            error = _tried(method, tb)
+            assert not tb.recovered, (name, error)
+            assert {one.info.name for one in tb.dead_runs()} == set(KILLED), name
+        assert (crashed.bank.ledger(), crashed.texts()) == (ledger, texts), name
 
 
 def test_finding_2_senseless_wishes_in_python_settle_nothing(crashed: Crashed) -> None:

@@ -39,6 +39,7 @@ ONLY_PYTHON = {
     "api/__init__.py": ARGUMENT,
     "api/halts.py": ARGUMENT,
     "api/rehearse.py": ARGUMENT,
+    "api/workers.py": ARGUMENT,
     "api/workflows.py": ARGUMENT,
     "audit/rows.py": ARGUMENT,
     "engine/guards.py": ARGUMENT,

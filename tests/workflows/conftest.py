@@ -61,7 +61,7 @@ def bench(address: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterat
         def now() -> int:
             return time.time_ns() // 1000 + made.ahead * 1_000_000
 
-        for place in ("takeback.api", "takeback.api.store", "takeback.api.workflows"):
+        for place in ("takeback.api", "takeback.api.store", "takeback.api.workflows", "takeback.api.workers"):
             monkeypatch.setattr(f"{place}.now", now)
         yield made
         assert tb.verify(read_data=True).findings == ()

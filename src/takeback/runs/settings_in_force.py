@@ -29,7 +29,7 @@ class SetValue(NamedTuple):
 
 def read_settings(store: Store, administrator: str = ADMINISTRATOR) -> None:
     """Without a file this costs a few looks into directories. What counts of a file that cannot be understood is not
-    known, so nothing is forgotten by policy meanwhile; it stops changes by itself."""
+    known, so nothing is forgotten by policy; it stops changes by itself."""
     users = user_files()
     always = [one for one in (administrator, *users) if os.path.lexists(one)]
     projects = _here()
@@ -61,7 +61,7 @@ def _here() -> tuple[str, ...]:
 
 
 def in_force(layers: "Iterable[Layer]", store: str, own: dict[str, int]) -> dict[str, SetValue]:
-    """By name; those that nobody set are left out."""
+    """By name; those that are not set are left out."""
     found: dict[str, SetValue] = {}
     for one in _weakest_first(list(layers), store, own):
         found |= one
