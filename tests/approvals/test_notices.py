@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import takeback
-from takeback.api import notices, opened_of
+from takeback.api import delivery, notices, opened_of
 from takeback.api.alert_notices import TOLD
 from takeback.api.answers import load_key, new_key, signed_answer
 from takeback.api.delivery import Notice
@@ -134,7 +134,7 @@ def test_one_that_is_down_is_told_later(tb: takeback.Takeback, receiver: Receive
 def test_one_that_cannot_be_reached_or_is_slow_holds_nobody_up(
     tb: takeback.Takeback, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "_PATIENCE", 0.2)
+    monkeypatch.setattr(delivery, "_PATIENCE", 0.2)
     receiver.release.clear()
     hooked(tb, Webhook("gone", "http://127.0.0.1:9/"), Webhook("slow", receiver.url))
     assert all(one.trouble for one in told(tb))
@@ -324,7 +324,7 @@ def test_a_slip_in_the_file_is_said(text: dict[str, Any]) -> None:
 
 
 def found(tb: takeback.Takeback, findings: int) -> None:
-    note_verified(tb.store.path, LastVerified(now(), findings, "a blob is missing"))
+    note_verified(tb.store.verify_note, LastVerified(now(), findings, "a blob is missing"))
 
 
 def test_an_alert_is_told_once_when_it_opens_and_once_when_it_is_over(
