@@ -299,7 +299,7 @@ def bench(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(scene, monkeypatch)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, always=("write-store", "write-expects"))
 @pytest.mark.parametrize(("way", "guard"), PAIRS, ids=[f"{way}-{guard.name.lower()}" for way, guard in PAIRS])
 def test_the_guard_refuses_and_nothing_was_touched(way: str, guard: Safeguard, bench: Bench) -> None:
     arm, error = REFUSES[guard]

@@ -412,7 +412,8 @@ def _tell_near_paths(takeback: CommandLine, world: Path) -> None:
         "    raise TimeoutError('no answer')\n"
         "if __name__ == '__main__':\n"
         "    tb = takeback.open()\n"
-        "    with tb.run('write', agent='writer') as run:\n"
+        "    agent = '' if sys.argv[2:] else 'writer'\n"  # an agent cannot approve
+        "    with tb.run('write', agent=agent) as run:\n"
         "        try:\n"
         "            run.call(send, sys.argv[1])\n"
         "        except takeback.AwaitingApproval as waiting:\n"
