@@ -99,7 +99,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "policy": ("policy check", "policy explain @", "policy test", "policy nosuch", "policy trust --dry-run"),
     "config": ("config list", "config get audit_days", "config get nosuch", "config set nosuch 1"),
     "rehearse": ("rehearse --all --dry-run", "rehearse nosuch", "rehearse --status"),
-    "console": ("console x", "console --port x"),
+    "console": ("console x", "console --port x", "console --port 99999"),
     "redact": ("redact @ --dry-run", "redact nosuch", "redact --match ''", "redact"),
     "forget": ("forget --dry-run", "forget nosuch", "forget --dry-run @"),
     "sweep": ("sweep --grace x", "sweep --grace -1"),

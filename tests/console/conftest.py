@@ -193,8 +193,7 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("needs chromium")
+    assert found, "`tools/set-up dev` installs chromium"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         yield browser

@@ -269,8 +269,8 @@ def settle_as(
 def accept_residue(
     opened: OpenStore, effect: "Effect | str", *, why: str, by: str = "", dry_run: bool = False
 ) -> Effect:
-    """The last resort for an effect that is stuck, or whose undo is: accept what is left of it, with a reason. It is
-    recorded with the person; takeback no longer tries to take it back."""
+    """The last resort for an effect that is stuck, or whose undo is: accept its residue, with a reason. The
+    record names the person. takeback no longer tries to take the effect back."""
     from takeback.engine.ladder import accept_residue, with_residue
     from takeback.engine.recover import recover
 

@@ -23,6 +23,7 @@ from takeback.model.effect import PERSON, Effect, applied_once_approved, waits_f
 from takeback.model.ids import short
 from takeback.model.person import KnownBy
 from takeback.model.remedy import Remedy
+from takeback.model.resource import function_in
 from takeback.model.ruling import PolicyAnswer, Ruling
 from takeback.model.run import Lease
 
@@ -181,10 +182,14 @@ def waiting(parts: Parts, effect: Effect, why: str = "") -> AwaitingApproval:
     said = [one.by.name for one in decisions(parts, effect)] if gate.people > 1 else []
     so_far = f" ({', '.join(said)} said yes)" if said else ""
     told = f"{effect.change.summary} waits for {asked_in_words(effect)}{so_far}: {effect.plan}."
+    name, run = short(effect.id), short(effect.run)
+    done = "called" if function_in(effect.change.resource) else "changed"
+    then = f"then the program of run {run} asks for it again"
+    if applied_once_approved(effect):
+        then = f"then `takeback apply {name}` makes it, or the program of run {run} asks for it again"
     return AwaitingApproval(
         f"{told} It was approved before, but {why}." if why else told,
-        hint=f"Nothing was called yet. `takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`; "
-        f"then the program of run {short(effect.run)} asks for it again.",
+        hint=f"Nothing was {done} yet. `takeback approve {name}` or `takeback deny {name}`; {then}.",
         effect=effect.id,
         until=waits_until(effect),
         asked=gate.of,

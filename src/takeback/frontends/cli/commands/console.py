@@ -10,6 +10,8 @@ from takeback.frontends.cli.output.screen import put_whole
 from takeback.frontends.cli.session.store import nothing_recorded, nothing_yet, store_path
 from takeback.model.words import install_hint
 
+_LAST_PORT = 65535
+
 if TYPE_CHECKING:
     from takeback.frontends.console.serve import Served, ServingWishes
 
@@ -78,6 +80,10 @@ def _wishes(asked: Asked) -> "ServingWishes":
 
     options = asked.options
     accounts = (options.accounts or default_place()) if options.team or options.accounts else ""
+    if options.port > _LAST_PORT:
+        raise Misuse(
+            f"There is no port {options.port}.", hint=f"Give 1 to {_LAST_PORT}, or 0 for any free one."
+        )
     wishes = ServingWishes(
         options.host,
         options.port,
